@@ -1,0 +1,9 @@
+"""Commands of the `weights` group."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands of this group."""

@@ -1,0 +1,102 @@
+"""Layers on stages, and the names Megatron gives to rank files. Pure arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+LayerList = Sequence[int] | Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one layer lives: stage, virtual stage and its number there."""
+
+    pp_rank: int
+    vpp_rank: int
+    local_layer: int
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSplit:
+    """The layers of one module over the pipeline.
+
+    `chunks[vpp_rank][pp_rank]` is a number of layers; layers are counted through virtual stage 0
+    of every stage, then virtual stage 1, and so on (MindSpeed-MM's `pipeline_num_layers`).
+    """
+
+    chunks: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def parse(cls, layers: LayerList) -> PipelineSplit:
+        """Read `[4, 9]`, or `[[1, 1], [1, 1]]` for virtual stages.
+
+        Raises:
+            ValueError: The list is empty, ragged, mixed or holds a negative number.
+        """
+        nested = [item for item in layers if isinstance(item, Sequence)]
+        if not layers or (nested and len(nested) != len(layers)):
+            raise ValueError(f"{layers!r} is neither a list of numbers nor a list of such lists")
+        rows = nested if nested else [[item for item in layers if isinstance(item, int)]]
+        chunks = tuple(tuple(row) for row in rows)
+        if len({len(row) for row in chunks}) != 1 or not chunks[0]:
+            raise ValueError(f"{layers!r} has virtual stages of different lengths")
+        if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for r in chunks for n in r):
+            raise ValueError(f"{layers!r} holds something other than whole numbers from 0")
+        return cls(chunks)
+
+    @property
+    def pp_size(self) -> int:
+        """Number of pipeline stages."""
+        return len(self.chunks[0])
+
+    @property
+    def vpp_size(self) -> int:
+        """Number of virtual stages on each stage; 1 without interleaving."""
+        return len(self.chunks)
+
+    @property
+    def total(self) -> int:
+        """Number of layers over all stages."""
+        return sum(map(sum, self.chunks))
+
+    def counts(self) -> Iterator[tuple[int, int, int]]:
+        """Yield (pp_rank, vpp_rank, layers) in layer order."""
+        for vpp_rank, row in enumerate(self.chunks):
+            for pp_rank, count in enumerate(row):
+                yield pp_rank, vpp_rank, count
+
+    def slots(self) -> list[Slot]:
+        """List the slot of every global layer, in order."""
+        return [
+            Slot(pp_rank, vpp_rank, local)
+            for pp_rank, vpp_rank, count in self.counts()
+            for local in range(count)
+        ]
+
+    def starts(self) -> list[int]:
+        """List the global number of the first layer of each (virtual) stage, in layer order."""
+        sizes = [count for _, _, count in self.counts()]
+        return [0, *accumulate(sizes)][:-1]
+
+    def to_lists(self) -> list[int] | list[list[int]]:
+        """Give the list as MindSpeed-MM writes it: flat without virtual stages, else nested."""
+        if self.vpp_size == 1:
+            return list(self.chunks[0])
+        return [list(row) for row in self.chunks]
+
+
+def rank_folder(
+    tp_rank: int, pp_rank: int, *, pp_size: int, ep_rank: int = 0, ep_size: int = 1
+) -> str:
+    """Name a rank's folder as Megatron does: `mp_rank_TT[_PPP][_EEE]`.
+
+    The stage appears only with several stages, the expert rank only with several of those.
+    """
+    name = f"mp_rank_{tp_rank:02d}"
+    if pp_size > 1:
+        name += f"_{pp_rank:03d}"
+    if ep_size > 1:
+        name += f"_{ep_rank:03d}"
+    return name
