@@ -1,0 +1,77 @@
+"""How the model lies on the NPUs: tensor, pipeline and context parallel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from taskpack.parallel import PipelineSplit
+from taskpack.profile._section import Positive, Section
+
+CP_ALGORITHMS = ("ulysses_cp_algo", "megatron_cp_algo")
+
+
+def _layer_list(value: Any) -> Any:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise PydanticCustomError("layer_list", "a list of layers per stage was expected")
+    try:
+        PipelineSplit.parse(value)
+    except ValueError as error:
+        raise PydanticCustomError("layer_list", "{reason}", {"reason": str(error)}) from None
+    return value
+
+
+LayerList = Annotated[
+    tuple[int, ...] | tuple[tuple[int, ...], ...],
+    BeforeValidator(_layer_list),
+]
+
+
+class Parallel(Section):
+    """Sizes of the parallel groups and the layers of each pipeline stage."""
+
+    tp: Positive
+    """Tensor parallel size: NPUs that share each layer."""
+
+    text_layers: LayerList
+    """Text layers on each stage; the length is the pipeline size. One list per virtual stage."""
+
+    vision_layers: LayerList
+    """Vision layers on each stage, in a list of the same shape."""
+
+    cp: Positive = 1
+    """Context parallel size: NPUs that share each sequence; 1 shares none."""
+
+    cp_algo: Literal["ulysses_cp_algo", "megatron_cp_algo"] = "ulysses_cp_algo"
+    """How a sequence is shared: by heads (ulysses) or in a ring (megatron)."""
+
+    vision_tp: Positive | None = None
+    """Tensor parallel size of the vision encoder; null takes `tp`."""
+
+    @property
+    def text(self) -> PipelineSplit:
+        """Text layers over the pipeline."""
+        return PipelineSplit.parse(self.text_layers)
+
+    @property
+    def vision(self) -> PipelineSplit:
+        """Vision layers over the pipeline."""
+        return PipelineSplit.parse(self.vision_layers)
+
+    @property
+    def pp(self) -> int:
+        """Pipeline parallel size."""
+        return self.text.pp_size
+
+    @property
+    def vpp(self) -> int:
+        """Virtual stages on each stage."""
+        return self.text.vpp_size
+
+    @property
+    def vision_tp_size(self) -> int:
+        """Tensor parallel size that the vision encoder really has."""
+        return self.vision_tp or self.tp

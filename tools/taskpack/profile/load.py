@@ -1,0 +1,140 @@
+"""From YAML to a checked profile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from taskpack.errors import ProfileError, raise_collected
+from taskpack.profile._section import freeze
+from taskpack.profile.checks import check_profile
+from taskpack.profile.faults import Fault, Where, faults_of
+from taskpack.profile.model import Profile
+from taskpack.profile.yaml_loader import KeyPath, dotted, read_scalar, read_yaml
+
+
+def load_profile(path: Path, overrides: Sequence[str] = ()) -> Profile:
+    """Read, override and check a profile.
+
+    Args:
+        path: The profile.yaml of a task; its folder bears the model's name.
+        overrides: Values that replace the file's, as `key.key=value`.
+
+    Raises:
+        ProfileError: The file, a value or a combination of values is wrong; all are reported.
+    """
+    document = read_yaml(_read_text(path), _display(path))
+    overridden = {_override(document.data, text): f"--set {text}" for text in overrides}
+
+    def where(key: KeyPath) -> str:
+        for depth in range(len(key), 0, -1):
+            if key[:depth] in overridden:
+                return f"{overridden[key[:depth]]} ({dotted(key)})"
+        return document.where(key)
+
+    folder = path.resolve().parent.name if path.name == "profile.yaml" else None
+    return _build(document.data, where, folder=folder)
+
+
+def profile_from_dict(data: Mapping[str, Any], *, where: str) -> Profile:
+    """Check plain data as a profile.
+
+    Args:
+        data: The keys of a profile, nested.
+        where: What to call the data in messages.
+
+    Raises:
+        ProfileError: As for `load_profile`.
+    """
+    return _build(dict(data), lambda key: f"{where} ({dotted(key)})", folder=None)
+
+
+def _build(data: dict[str, Any], where: Where, *, folder: str | None) -> Profile:
+    frozen = freeze(data)
+    faults: list[Fault] = []
+    try:
+        profile = Profile.model_validate(frozen)
+    except ValidationError as error:
+        faults += faults_of(error, Profile)
+        profile = _sound_part(frozen, faults)
+    faults += check_profile(profile)
+    if folder not in (None, getattr(profile, "model", folder)):
+        faults.append(_misplaced(profile.model, folder))
+    raise_collected([fault.to_error(where) for fault in faults])
+    return profile
+
+
+def _sound_part(data: dict[str, Any], faults: Sequence[Fault]) -> Profile:
+    """Build the sections without a fault, so that the checks between them still run."""
+    faulty = {fault.path[0] for fault in faults}
+    sections = {}
+    for name, field in Profile.model_fields.items():
+        if name in faulty:
+            continue
+        value = data.get(name, field.default)
+        model = field.annotation
+        validate: Callable[[Any], Any] | None = getattr(model, "model_validate", None)
+        sections[name] = validate(value) if validate and isinstance(value, dict) else value
+    return Profile.model_construct(**sections)
+
+
+def _misplaced(model: str, folder: str | None) -> Fault:
+    return Fault(
+        ("model",),
+        f"model {model!r} lies in the folder {folder!r}",
+        "a task is found by the name of its folder",
+        f"rename the folder to {model}, or set model: {folder}",
+    )
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ProfileError(
+            "there is no profile",
+            where=_display(path),
+            why="a task is described by this file",
+            fix="copy another task's profile.yaml, or write one: taskpack profile from-hf",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ProfileError(
+            f"byte {error.start} is not UTF-8",
+            where=_display(path),
+            why="profiles are UTF-8 text",
+            fix="save the file again as UTF-8",
+        ) from None
+
+
+def _display(path: Path) -> str:
+    absolute, here = path.resolve(), Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else str(path)
+
+
+def _override(data: dict[str, Any], text: str) -> KeyPath:
+    """Put one `key.key=value` into the data and return its key path."""
+    name, equals, value = text.partition("=")
+    path = tuple(name.strip().split("."))
+    if not equals or not all(path):
+        raise ProfileError(
+            f"--set {text!r} names no key and value",
+            where=f"--set {text}",
+            why="an override replaces one value of the profile",
+            fix="write it as key.key=value, for example --set train.lr=2e-5",
+        )
+    target = data
+    for part in path[:-1]:
+        below = target.setdefault(part, {})
+        if not isinstance(below, dict):
+            raise ProfileError(
+                f"--set {text!r} goes below {part!r}, which holds a value, not keys",
+                where=f"--set {text}",
+                why="only groups of keys have keys below them",
+                fix="name a key of the profile",
+            )
+        target = below
+    target[path[-1]] = read_scalar(value, f"--set {text}")
+    return path

@@ -1,0 +1,127 @@
+"""What templates may use: the profile, and everything that follows from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from taskpack import __version__
+from taskpack.profile import Profile, Release
+from taskpack.render.engine import number
+from taskpack.render.environment import meaning
+from taskpack.render.flags import argument_groups, lora_arguments
+
+HEADER_MARK = "Edit that file, then run: make render"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A variable of a script: its value as one shell word, and what it means."""
+
+    name: str
+    value: str
+    comment: str
+
+    @classmethod
+    def of(cls, name: str, value: str | int | float, comment: str) -> Setting:
+        """Write the value as a shell would take it inside double quotes."""
+        return cls(name, value if isinstance(value, str) else number(value), comment)
+
+
+def task_context(profile: Profile, release: Release) -> dict[str, Any]:
+    """Gather the names that templates of a task may use.
+
+    Raises:
+        ProfileError: The release does not know a flag that the profile asks for.
+    """
+    return {
+        "profile": profile,
+        "release": release,
+        "header": task_header(profile.model),
+        "settings": _settings(profile),
+        "environment": _environment(profile),
+        "argument_groups": argument_groups(profile, release),
+        "lora_arguments": lora_arguments(profile, release),
+        "layout_lines": layout_lines(profile),
+        "text_recompute": _recompute(profile, trains=True),
+        "vision_recompute": _recompute(profile, trains="vision" not in profile.train.freeze),
+    }
+
+
+def task_header(model: str) -> tuple[str, ...]:
+    """Word the comment at the top of every rendered file of a task, line by line."""
+    return (
+        f"Rendered from tasks/{model}/profile.yaml by taskpack {__version__}.",
+        f"{HEADER_MARK} MODEL={model}",
+    )
+
+
+def pack_header() -> tuple[str, ...]:
+    """Word the comment at the top of every rendered file beside the tasks, line by line."""
+    return (f"Rendered from templates/pack by taskpack {__version__}.", HEADER_MARK)
+
+
+def layout_lines(profile: Profile) -> tuple[str, ...]:
+    """Write the lines that a load folder's taskpack_layout.json must hold.
+
+    Launchers compare them as text: one key per line, lists inline.
+    """
+    parallel = profile.parallel
+    values = {
+        "family": profile.family,
+        "tp": parallel.tp,
+        "vision_tp": parallel.vision_tp_size,
+        "text_layers": parallel.text.to_lists(),
+        "vision_layers": parallel.vision.to_lists(),
+        "canonical": profile.tuning.lora.canonical,
+    }
+    return tuple(f'  "{key}": {json.dumps(value)},' for key, value in values.items())
+
+
+def _settings(profile: Profile) -> tuple[Setting, ...]:
+    train, platform, paths = profile.train, profile.platform, profile.paths
+    resumes = profile.resume.iteration is not None
+    return (
+        Setting.of("NPUS_PER_NODE", platform.npus_per_node, "NPUs of each node"),
+        Setting.of("NNODES", platform.nodes, "nodes"),
+        Setting.of("MASTER_PORT", platform.master_port, "TCP port on the first node"),
+        Setting.of("MICRO_BATCH_SIZE", profile.batch.micro, "samples per NPU and forward pass"),
+        Setting.of("GRAD_ACCUMULATION", profile.accumulation, "micro batches per step"),
+        Setting.of("TRAIN_ITERS", train.iters, "steps"),
+        Setting.of("SEQ_LENGTH", train.seq_length, "tokens; longer samples are cut"),
+        Setting.of("LR", train.lr, "highest learning rate"),
+        Setting.of("SAVE_INTERVAL", train.save_interval, "steps between checkpoints"),
+        Setting.of("LOG_INTERVAL", train.log_interval, "steps between log lines"),
+        Setting.of("TUNING", profile.tuning.mode, "lora or full"),
+        Setting.of("LOAD_PATH", paths.save if resumes else paths.mm, "weights to start from"),
+        Setting.of("BASE_PATH", paths.mm, "converted base weights"),
+        Setting.of("SAVE_PATH", paths.save, "checkpoints of this run"),
+        Setting.of("HF_PATH", profile.hf.dir, "Hugging Face folder"),
+        Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),
+    )
+
+
+def _recompute(profile: Profile, *, trains: bool) -> dict[str, str | int]:
+    """Word the recompute keys of a sub-module of model.json; the trainer ignores the flags.
+
+    A frozen module keeps no activations, so there is nothing to compute again.
+    """
+    mode = profile.train.recompute
+    if mode == "none" or not trains:
+        return {}
+    if mode == "selective":
+        return {"recompute_granularity": "selective"}
+    return {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    }
+
+
+def _environment(profile: Profile) -> tuple[Setting, ...]:
+    variables = dict(profile.platform.env)
+    if profile.parallel.vpp > 1:
+        # the trainer's VPP code reads the size from here as well as from its flag
+        variables["VP_SIZE"] = str(profile.parallel.vpp)
+    return tuple(Setting(name, value, meaning(name)) for name, value in variables.items())

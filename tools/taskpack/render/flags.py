@@ -1,0 +1,184 @@
+"""The command line of the trainer, in the order of the shipped script.
+
+Flags and values are those of the Qwen2.5-VL 32B script of each release, apart from these
+deliberate differences:
+
+* `--exit-on-missing-checkpoint` is added: without a tracker file the trainer warns and goes on
+  from random weights.
+* `--min-lr` is added, since the profile states it.
+* `--variable-seq-lengths` and `--virtual-pipeline-model-parallel-size` follow the pipeline size,
+  `--enable-dummy-optimizer` the frozen stages, and `--no-load-*`, `--no-save-*`, `--ckpt-step`
+  and `--load-base-model` the `resume` keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from taskpack.errors import ProfileError, nearest, raise_collected
+from taskpack.profile import Profile, Release
+from taskpack.profile.releases import varying_flags
+from taskpack.profile.yaml_loader import KeyPath, dotted
+from taskpack.render.engine import shell_word
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A flag and the shell-ready words behind it."""
+
+    flag: str
+    words: tuple[str, ...] = ()
+    key: KeyPath = ("release",)
+    """Key of the profile that asks for the flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentGroup:
+    """Flags that belong together; `name` is also the shell array's name."""
+
+    name: str
+    arguments: tuple[Argument, ...]
+
+
+def argument_groups(profile: Profile, release: Release) -> tuple[ArgumentGroup, ...]:
+    """List the flags of every launch, full or LoRA.
+
+    Raises:
+        ProfileError: The release does not know one of them.
+    """
+    groups = {
+        "parallel": _parallel(profile),
+        "training": _training(profile),
+        "kernels": _kernels(profile),
+        "checkpoint": _checkpoint(profile),
+        "data": _data(profile),
+        "output": _output(profile),
+    }
+    return tuple(
+        ArgumentGroup(name, _passed(arguments, release)) for name, arguments in groups.items()
+    )
+
+
+def lora_arguments(profile: Profile, release: Release) -> tuple[Argument, ...]:
+    """List the flags that a LoRA launch adds.
+
+    Raises:
+        ProfileError: The release does not know one of them.
+    """
+    return _passed(_lora(profile), release)
+
+
+def _passed(arguments: Iterator[Argument], release: Release) -> tuple[Argument, ...]:
+    skipped = varying_flags() - set(release.passes_also)
+    kept = [argument for argument in arguments if argument.flag not in skipped]
+    raise_collected([_unknown(a, release) for a in kept if a.flag not in release.flags])
+    return tuple(kept)
+
+
+def _unknown(argument: Argument, release: Release) -> ProfileError:
+    return ProfileError(
+        f"MindSpeed-MM {release.name} has no flag {argument.flag}",
+        where=f"the profile's {dotted(argument.key)}",
+        why="the trainer stops at a flag that it does not know",
+        fix=f"change that key or the release ({nearest(argument.flag, release.flags)})",
+    )
+
+
+def _parallel(profile: Profile) -> Iterator[Argument]:
+    parallel = profile.parallel
+    yield Argument("--use-mcore-models")
+    yield Argument("--tensor-model-parallel-size", ('"$TP"',))
+    yield Argument("--pipeline-model-parallel-size", ('"$PP"',))
+    if parallel.vpp > 1:
+        yield Argument(
+            "--virtual-pipeline-model-parallel-size",
+            (str(parallel.vpp),),
+            ("parallel", "text_layers"),
+        )
+    yield Argument("--context-parallel-size", ('"$CP"',))
+    yield Argument("--context-parallel-algo", (parallel.cp_algo,), ("parallel", "cp_algo"))
+    if parallel.pp > 1:
+        yield Argument("--variable-seq-lengths")
+    yield Argument("--use-distributed-optimizer")
+    if profile.needs_dummy_optimizer:
+        yield Argument("--enable-dummy-optimizer", key=("parallel", "text_layers"))
+    timeout = shell_word(profile.platform.timeout_minutes)
+    yield Argument("--distributed-timeout-minutes", (timeout,), ("platform", "timeout_minutes"))
+    yield Argument("--distributed-backend", ("nccl",))
+
+
+def _training(profile: Profile) -> Iterator[Argument]:
+    train = profile.train
+    yield Argument("--micro-batch-size", ('"$MICRO_BATCH_SIZE"',))
+    yield Argument("--global-batch-size", ('"$GLOBAL_BATCH_SIZE"',))
+    yield Argument("--train-iters", ('"$TRAIN_ITERS"',))
+    yield Argument("--seq-length", ('"$SEQ_LENGTH"',))
+    yield Argument("--lr", ('"$LR"',))
+    yield Argument("--min-lr", (shell_word(train.min_lr),), ("train", "min_lr"))
+    yield Argument("--lr-decay-style", (train.lr_decay,), ("train", "lr_decay"))
+    yield Argument("--lr-warmup-fraction", (shell_word(train.warmup_fraction),))
+    yield Argument("--weight-decay", (shell_word(train.weight_decay),))
+    yield Argument("--clip-grad", (shell_word(train.clip_grad),))
+    yield Argument("--adam-beta1", ("0.9",))
+    yield Argument("--adam-beta2", ("0.999",))
+    yield Argument("--seed", (shell_word(train.seed),))
+
+
+def _kernels(profile: Profile) -> Iterator[Argument]:
+    yield Argument("--bf16")
+    yield Argument("--use-flash-attn")
+    yield Argument("--no-masked-softmax-fusion")
+    yield Argument("--no-gradient-accumulation-fusion")
+    yield Argument("--normalization", ("RMSNorm",))
+    yield Argument("--use-fused-rmsnorm")
+    yield Argument("--swiglu")
+    yield Argument("--use-fused-swiglu")
+    yield Argument("--tokenizer-type", ("NullTokenizer",))
+    yield Argument("--vocab-size", (str(profile.architecture.text.vocab_size),))
+    yield Argument("--make-vocab-size-divisible-by", ("1",))
+
+
+def _checkpoint(profile: Profile) -> Iterator[Argument]:
+    resume = profile.resume
+    resumes = resume.iteration is not None
+    yield Argument("--load", ('"$LOAD_PATH"',))
+    yield Argument("--exit-on-missing-checkpoint")
+    if resumes:
+        yield Argument("--ckpt-step", (str(resume.iteration),), ("resume", "iteration"))
+    if not (resumes and resume.optimizer):
+        yield Argument("--no-load-optim")
+    if not (resumes and resume.rng):
+        yield Argument("--no-load-rng")
+    if not resume.optimizer:
+        yield Argument("--no-save-optim")
+    if not resume.rng:
+        yield Argument("--no-save-rng")
+    yield Argument("--save", ('"$SAVE_PATH"',))
+    yield Argument("--save-interval", ('"$SAVE_INTERVAL"',))
+    yield Argument("--ckpt-format", ("torch",))
+
+
+def _data(profile: Profile) -> Iterator[Argument]:
+    task = f"tasks/{profile.model}"
+    yield Argument("--mm-data", (f"{task}/data.json",))
+    yield Argument("--mm-model", (f"{task}/model.json",))
+    yield Argument("--mm-tool", ("./mindspeed_mm/tools/tools.json",))
+    yield Argument("--num-workers", (str(profile.data.loader_workers),))
+
+
+def _output(profile: Profile) -> Iterator[Argument]:
+    yield Argument("--log-interval", ('"$LOG_INTERVAL"',))
+    yield Argument("--eval-interval", (str(profile.train.eval_interval),))
+    yield Argument("--eval-iters", (str(profile.train.eval_iters),))
+    yield Argument("--log-tps")
+
+
+def _lora(profile: Profile) -> Iterator[Argument]:
+    lora = profile.tuning.lora
+    if profile.resume.iteration is not None:
+        yield Argument("--load-base-model", ('"$BASE_PATH"',), ("resume", "iteration"))
+    yield Argument("--lora-r", (str(lora.r),))
+    yield Argument("--lora-alpha", (shell_word(lora.alpha),))
+    yield Argument("--lora-dropout", (shell_word(lora.dropout),))
+    yield Argument("--lora-target-modules", tuple(map(shell_word, lora.targets)))
