@@ -29,6 +29,15 @@ def freeze(value: Any) -> Any:
     return value
 
 
+def thaw(value: Any) -> Any:
+    """Turn tuples back into lists all the way down, as users write them."""
+    if isinstance(value, dict):
+        return {key: thaw(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thaw(item) for item in value]
+    return value
+
+
 def _as_written(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -40,6 +40,13 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Fault]
                 path, f"the key {name} is not known", "a misspelt key would silently do nothing",
                 nearest(str(path[-1]), known),
             )  # fmt: skip
+        elif details["type"] == "missing" and isinstance(path[-1], int):
+            yield Fault(
+                path[:-1],
+                f"{dotted(path[:-1])} has only {path[-1]} values",
+                f"the key means: {_description(model, path)}",
+                "give the values that are missing",
+            )
         elif details["type"] == "missing":
             yield Fault(
                 path, f"the key {name} is missing", "it has no value that suits every task",
@@ -50,33 +57,45 @@ def faults_of(error: ValidationError, model: type[BaseModel]) -> Iterator[Fault]
 
 
 def _bad_value(details: ErrorDetails, path: KeyPath, model: type[BaseModel]) -> Fault:
+    expected = _expected(details)
+    fix = f"give {expected}"
+    if details["type"] == "literal_error" and isinstance(details["input"], str):
+        fix = nearest(details["input"], _options(details))
     what = f"{dotted(path)} cannot be {_show(details['input'])}"
-    return Fault(path, what, _rule(details), f"give {_description(model, path)}")
+    return Fault(path, what, f"the key means: {_description(model, path)}", fix)
 
 
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "string_type": "text; put quotes around it",
+    "string_type": "text, in quotes where it looks like something else",
     "bool_type": "true or false",
-    "tuple_type": "a list: [a, b]",
+    "tuple_type": "a list, as in [a, b]",
     "dict_type": "a mapping of names to values",
     "model_type": "a group of keys",
-    "dataclass_type": "a group of keys",
+    "finite_number": "a finite number",
+    "string_too_short": "text that is not empty",
+    "greater_than": "a number greater than {gt}",
+    "greater_than_equal": "a number from {ge} up",
+    "less_than": "a number below {lt}",
+    "less_than_equal": "a number up to {le}",
+    "too_long": "a list of {max_length} values",
+    "string_pattern_mismatch": "text of the form {pattern}",
 }
 
 
-def _rule(details: ErrorDetails) -> str:
+def _expected(details: ErrorDetails) -> str:
     kind, context = details["type"], details.get("ctx", {})
-    if kind in _EXPECTED:
-        return f"the value must be {_EXPECTED[kind]}"
     if kind == "literal_error":
-        return f"the value must be one of {context['expected']}"
-    if kind == "layer_list":
-        return str(details["msg"])
-    return str(details["msg"]).replace("Input should", "the value must").replace(
-        "String should", "the text must"
-    )  # fmt: skip
+        return " or ".join(_options(details))
+    if kind in _EXPECTED:
+        return _EXPECTED[kind].format(**context)
+    return str(details["msg"])
+
+
+def _options(details: ErrorDetails) -> list[str]:
+    quoted: str = details["ctx"]["expected"]
+    return [option.strip("'") for option in quoted.replace(" or ", ", ").split(", ")]
 
 
 def _show(value: Any) -> str:
@@ -109,11 +128,13 @@ def _named_fields(model: type[BaseModel]) -> dict[str, Any]:
 
 def _description(model: type[BaseModel], path: KeyPath) -> str:
     current: type[BaseModel] | None = model
-    text = "another value"
+    text = ""
     for part in path:
         field = _named_fields(current).get(str(part)) if current else None
         if field is None:
             break
         text = field.description or text
         current = _field_model(field.annotation)
-    return text[0].lower() + text[1:] if text[1:2].islower() else text
+    sentence = text.removesuffix(".").replace("\n", " ")
+    first = sentence.partition(" ")[0]
+    return sentence if not first[1:].islower() else sentence[0].lower() + sentence[1:]

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
 from taskpack.parallel import PipelineSplit
-from taskpack.profile._section import Positive, Section
-
-CP_ALGORITHMS = ("ulysses_cp_algo", "megatron_cp_algo")
+from taskpack.profile._section import Positive, Section, thaw
 
 
 def _layer_list(value: Any) -> Any:
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise PydanticCustomError("layer_list", "a list of layers per stage was expected")
+    rows = value if _nested(value) else (value,)
+    if not all(isinstance(row, tuple) and all(map(_is_count, row)) for row in rows):
+        raise PydanticCustomError("layer_list", "a list of layers per stage, as in [4, 9]")
     try:
-        PipelineSplit.parse(value)
-    except ValueError as error:
-        raise PydanticCustomError("layer_list", "{reason}", {"reason": str(error)}) from None
+        PipelineSplit.parse(thaw(value))
+    except ValueError:
+        raise PydanticCustomError(
+            "layer_list", "one list per virtual stage, all of one length"
+        ) from None
     return value
+
+
+def _nested(value: Any) -> bool:
+    return isinstance(value, tuple) and any(isinstance(row, tuple) for row in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 LayerList = Annotated[

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from taskpack.errors import ProfileError, raise_collected
-from taskpack.profile._section import freeze
+from taskpack.profile._section import Section, freeze
 from taskpack.profile.checks import check_profile
 from taskpack.profile.faults import Fault, Where, faults_of
 from taskpack.profile.model import Profile
@@ -59,7 +59,7 @@ def _build(data: dict[str, Any], where: Where, *, folder: str | None) -> Profile
         profile = Profile.model_validate(frozen)
     except ValidationError as error:
         faults += faults_of(error, Profile)
-        profile = _sound_part(frozen, faults)
+        profile = _sound_part(frozen, error)
     faults += check_profile(profile)
     if folder not in (None, getattr(profile, "model", folder)):
         faults.append(_misplaced(profile.model, folder))
@@ -67,18 +67,34 @@ def _build(data: dict[str, Any], where: Where, *, folder: str | None) -> Profile
     return profile
 
 
-def _sound_part(data: dict[str, Any], faults: Sequence[Fault]) -> Profile:
-    """Build the sections without a fault, so that the checks between them still run."""
-    faulty = {fault.path[0] for fault in faults}
+def _sound_part(data: dict[str, Any], error: ValidationError) -> Profile:
+    """Build the sections that are sound, so that the checks between them still run.
+
+    A section whose only fault is an unknown key counts as sound without that key.
+    """
+    found = error.errors(include_url=False, include_input=False)
+    unknown = {item["loc"] for item in found if item["type"] == "extra_forbidden"}
+    faulty = {item["loc"][0] for item in found if item["loc"] not in unknown}
+    kept = _without(data, unknown, ())
     sections = {}
     for name, field in Profile.model_fields.items():
         if name in faulty:
             continue
-        value = data.get(name, field.default)
-        model = field.annotation
-        validate: Callable[[Any], Any] | None = getattr(model, "model_validate", None)
-        sections[name] = validate(value) if validate and isinstance(value, dict) else value
+        value, section = kept.get(name, field.default), field.annotation
+        if isinstance(value, dict) and isinstance(section, type) and issubclass(section, Section):
+            value = section.model_validate(value)
+        sections[name] = value
     return Profile.model_construct(**sections)
+
+
+def _without(value: Any, unknown: Container[KeyPath], at: KeyPath) -> Any:
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _without(item, unknown, (*at, key))
+        for key, item in value.items()
+        if (*at, key) not in unknown
+    }
 
 
 def _misplaced(model: str, folder: str | None) -> Fault:

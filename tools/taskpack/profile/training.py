@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from taskpack.profile._section import NonNegative, Positive, Section
 
@@ -102,11 +103,17 @@ class Tuning(Section):
     """Adapters; also read in mode full, since TUNING=lora may ask for them at launch."""
 
 
+def _iteration(value: Any) -> Any:
+    if value in (None, "latest") or (type(value) is int and value > 0):
+        return value
+    raise PydanticCustomError("iteration", "a step, latest or null")
+
+
 class Resume(Section):
     """Where training goes on from."""
 
-    iteration: Annotated[int, Field(gt=0)] | None = None
-    """Step of the save folder to go on from; null starts from the converted weights."""
+    iteration: Annotated[int | Literal["latest"] | None, BeforeValidator(_iteration)] = None
+    """Step of the save folder to go on from, or latest; null starts from the converted weights."""
 
     optimizer: bool = False
     """True saves the optimizer state, and loads it when resuming."""

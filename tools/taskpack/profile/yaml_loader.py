@@ -134,7 +134,7 @@ def _compose(text: str, name: str) -> yaml.Node | None:
         ) from None
     except yaml.reader.ReaderError as error:
         raise ProfileError(
-            f"the text holds the character {error.character!r}",
+            f"the text holds the character {chr(error.character)!r}",
             where=f"{name}:{text[: error.position].count(chr(10)) + 1}",
             why="YAML allows no control characters",
             fix="remove it",

@@ -95,7 +95,7 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("LOG_INTERVAL", train.log_interval, "steps between log lines"),
         Setting.of("TUNING", profile.tuning.mode, "lora or full"),
         Setting.of("LOAD_PATH", paths.save if resumes else paths.mm, "weights to start from"),
-        Setting.of("BASE_PATH", paths.mm, "converted base weights"),
+        *([Setting.of("BASE_PATH", paths.mm, "converted base weights")] if resumes else []),
         Setting.of("SAVE_PATH", paths.save, "checkpoints of this run"),
         Setting.of("HF_PATH", profile.hf.dir, "Hugging Face folder"),
         Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),

@@ -144,7 +144,7 @@ def _checkpoint(profile: Profile) -> Iterator[Argument]:
     resumes = resume.iteration is not None
     yield Argument("--load", ('"$LOAD_PATH"',))
     yield Argument("--exit-on-missing-checkpoint")
-    if resumes:
+    if isinstance(resume.iteration, int):
         yield Argument("--ckpt-step", (str(resume.iteration),), ("resume", "iteration"))
     if not (resumes and resume.optimizer):
         yield Argument("--no-load-optim")
