@@ -1,0 +1,99 @@
+"""Convert between Hugging Face folders and Megatron checkpoints: two sides and one plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from taskpack.errors import raise_collected
+from taskpack.weights.account import Account, source_digest
+from taskpack.weights.hf_config import read_hf_config
+from taskpack.weights.hf_folder import hf_output, hf_source
+from taskpack.weights.layout import Layout, LayoutRecord
+from taskpack.weights.mm_checkpoint import mm_output, mm_source, padded_vocab, vocab_faults
+from taskpack.weights.out_dir import check_target
+from taskpack.weights.rows import entries
+from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
+from taskpack.weights.sides import mm_side
+
+
+def hf_to_mm(
+    hf_dir: Path,
+    mm_dir: Path,
+    *,
+    layout: Layout,
+    iteration: str = "release",
+    options: Options = DEFAULT_OPTIONS,
+    where: str = "--tp",
+) -> Account:
+    """Convert a Hugging Face folder to a Megatron checkpoint of a layout.
+
+    Args:
+        hf_dir: Folder with config.json and safetensors files.
+        mm_dir: Folder to make: `release/mp_rank_TT[_PPP]/model_optim_rng.pt` and the tracker.
+        layout: The layout.
+        iteration: `release`, or a number to write it under.
+        options: See `Options`.
+        where: What gave the layout, for messages.
+
+    Raises:
+        ProfileError: The model cannot have this layout.
+        CheckpointError: The source is incomplete or damaged.
+        HostError: The target is not free, or the disk too small.
+    """
+    check_target(mm_dir, [hf_dir], overwrite=options.overwrite, resume=options.resume)
+    config = read_hf_config(hf_dir)
+    raise_collected(
+        [*layout.faults(config.dims, where=where), *vocab_faults(config, layout, options, where)]
+    )
+    source, strays = hf_source(hf_dir, config, layout)
+    stored = mm_side(
+        entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied),
+        layout,
+        padded_vocab=padded_vocab(config, layout) if options.pad_vocab else 0,
+        tied=config.tied,
+    )
+    dtype = dtype_to_write(source, options)
+    record = LayoutRecord(
+        family=config.family.name,
+        layout=layout,
+        dtype=dtype,
+        tied=config.tied,
+        dims=config.dims,
+        release=options.release,
+        source=source_digest(source.infos),
+    )
+    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
+    return run(source, stored, output, dtype=dtype, options=options, strays=strays)
+
+
+def mm_to_hf(
+    mm_dir: Path,
+    hf_ref: Path,
+    hf_dir: Path,
+    *,
+    layout: Layout | None = None,
+    iteration: str = "latest",
+    options: Options = DEFAULT_OPTIONS,
+    where: str = "--tp",
+) -> Account:
+    """Convert a Megatron checkpoint back to a Hugging Face folder.
+
+    Args:
+        mm_dir: Checkpoint folder.
+        hf_ref: The original Hugging Face folder: config, names, shards and side files.
+        hf_dir: Folder to make.
+        layout: Layout to insist on; by default the checkpoint's own.
+        iteration: `latest`, `release` or a number.
+        options: See `Options`.
+        where: What gave the layout, for messages.
+
+    Raises:
+        CheckpointError: The checkpoint is incomplete, damaged, or of another layout or model.
+        HostError: The target is not free, or the disk too small.
+    """
+    check_target(hf_dir, [mm_dir, hf_ref], overwrite=options.overwrite, resume=options.resume)
+    config = read_hf_config(hf_ref)
+    source, _ = mm_source(mm_dir, config, layout, iteration=iteration, where=where)
+    dtype = dtype_to_write(source, options)
+    output, stored = hf_output(hf_dir, hf_ref, config, dtype=dtype)
+    return run(source, stored, output, dtype=dtype, options=options)

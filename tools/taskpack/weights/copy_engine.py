@@ -1,0 +1,304 @@
+"""Carry out a plan: read runs, write at known offsets, digest every tensor on the way.
+
+Threads share nothing but file descriptors: each fills its own small buffer with `preadv` and
+writes it with `pwrite`. A target's rows are written in order, so its digest and its CRC-32 come
+from the same pass. Nothing holds a tensor in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from taskpack.errors import CheckpointError
+from taskpack.weights.casts import cast, raw_dtype
+from taskpack.weights.dtypes import DTYPES
+from taskpack.weights.out_file import OutFile
+from taskpack.weights.plan import Job, Replica, Target
+from taskpack.weights.tensors import TensorInfo
+
+BUFFER_BYTES = 1 << 20
+Raw = npt.NDArray[Any]
+ChangeRows = Callable[[Target, int, Raw, str], Raw]
+"""Takes a target, the first row and the rows of a chunk in the source type; gives new rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A finished target tensor."""
+
+    file: str
+    key: str
+    name: str
+    digest: str
+    crc: int
+
+
+class Files:
+    """Descriptors of the files in use, opened once and shared by all threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[tuple[Path, int], int] = {}
+
+    def fd(self, path: Path, flags: int = os.O_RDONLY) -> int:
+        """Open a file, or give the descriptor it already has."""
+        with self._lock:
+            if (path, flags) not in self._open:
+                self._open[path, flags] = os.open(path, flags)
+            return self._open[path, flags]
+
+    def close(self) -> None:
+        """Close all of them."""
+        with self._lock:
+            while self._open:
+                os.close(self._open.popitem()[1])
+
+
+def read_into(fd: int, view: memoryview, offset: int, path: Path) -> None:
+    """Fill a buffer from a file.
+
+    Raises:
+        CheckpointError: The file ends before; it was cut while it was read.
+    """
+    while len(view):
+        count = os.preadv(fd, [view], offset)
+        if count == 0:
+            raise CheckpointError(
+                f"the file ends at byte {offset}, before its tensors do",
+                where=str(path),
+                why="it was cut or replaced while it was being read",
+                fix="let no other program write it, then run the command again",
+            )
+        view, offset = view[count:], offset + count
+
+
+def write_all(fd: int, view: memoryview | bytes, offset: int) -> None:
+    """Write a whole buffer at an offset."""
+    view = memoryview(view)
+    while len(view):
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count
+
+
+class _Sink:
+    """Writes one target in order, digesting as it goes."""
+
+    def __init__(self, target: Target, out: OutFile, fd: int) -> None:
+        stored = target.stored
+        self.target = target
+        self.out = out
+        self._fd = fd
+        self._at = out.offsets[stored.key, stored.name]
+        self._digest = xxhash.xxh3_128()
+        self._crc = 0
+
+    def write(self, view: memoryview) -> None:
+        self._digest.update(view)
+        if self.out.needs_crc:
+            self._crc = zlib.crc32(view, self._crc)
+        write_all(self._fd, view, self._at)
+        self._at += len(view)
+
+    def done(self) -> Written:
+        stored = self.target.stored
+        return Written(stored.file, stored.key, stored.name, self._digest.hexdigest(), self._crc)
+
+
+class CopyEngine:
+    """Runs jobs into laid out files.
+
+    Args:
+        folder: Folder of the output files.
+        outs: Output files, by the file name of the target side.
+        dtype: Element type to write.
+        change: Changes rows on the way, for merges.
+        progress: Told the bytes of every chunk written.
+        stop: Checked between chunks; set to end early.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        outs: Mapping[str, OutFile],
+        *,
+        dtype: str,
+        change: ChangeRows | None = None,
+        progress: Callable[[int], object] = lambda _count: None,
+    ) -> None:
+        self._folder = folder
+        self._outs = outs
+        self._dtype = dtype
+        self._change = change
+        self._progress = progress
+        self._local = threading.local()
+        self.stop = threading.Event()
+        self.files = Files()
+
+    def run(
+        self, jobs: Sequence[Job], done: Callable[[Job, Sequence[Written]], object], *, threads: int
+    ) -> None:
+        """Run jobs, the largest first, and report each finished one in the calling thread."""
+        ordered = sorted(jobs, key=lambda job: -sum(prod(t.stored.shape) for t in job.targets))
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            futures = {pool.submit(self._run_job, job): job for job in ordered}
+            try:
+                for future in as_completed(futures):
+                    done(futures[future], future.result())
+            except BaseException:
+                self.stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def compare(self, replicas: Sequence[Replica], *, threads: int) -> list[Replica]:
+        """Give the replicas that differ."""
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            equal = list(pool.map(self._equal, replicas))
+        return [replica for replica, same in zip(replicas, equal, strict=True) if not same]
+
+    def _buffer(self, nbytes: int) -> memoryview:
+        have: bytearray | None = getattr(self._local, "buffer", None)
+        if have is None or len(have) < nbytes:
+            have = self._local.buffer = bytearray(max(nbytes, BUFFER_BYTES))
+        return memoryview(have)[:nbytes]
+
+    def _run_job(self, job: Job) -> list[Written]:
+        sinks = [self._sink(target) for target in job.targets]
+        for first, count in self._chunks(job):
+            if self.stop.is_set():
+                raise InterruptedError("stopped")
+            fill = self._fill_rows if job.axis == 0 else self._fill_band
+            for sink, view in fill(job, sinks, first, count):
+                sink.write(view)
+                self._progress(len(view))
+        return [sink.done() for sink in sinks]
+
+    def _sink(self, target: Target) -> _Sink:
+        out = self._outs[target.stored.file]
+        return _Sink(target, out, self.files.fd(self._folder / out.path, os.O_RDWR))
+
+    def _chunks(self, job: Job) -> Iterator[tuple[int, int]]:
+        """Cut the rows of a job (axis 0 in either case) so that a chunk fits the buffer."""
+        shape = job.targets[0].stored.shape
+        rows = shape[0] if shape else 1
+        per_row = sum(prod(t.stored.shape[1:]) for t in job.targets) * self._itemsize(job)
+        step = max(1, BUFFER_BYTES // max(per_row, 1))
+        for first in range(0, rows, step):
+            yield first, min(step, rows - first)
+
+    def _itemsize(self, job: Job) -> int:
+        return DTYPES[job.sources[0].dtype if job.sources else self._dtype].itemsize
+
+    def _fill_rows(
+        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
+    ) -> Iterator[tuple[_Sink, memoryview]]:
+        """Gather rows [first, first + count) of the one target from runs of its sources."""
+        (sink,) = sinks
+        target = sink.target
+        row_bytes = prod(target.stored.shape[1:]) * self._itemsize(job)
+        view = self._buffer(count * row_bytes)
+        filled = 0
+        for move in target.moves:
+            begin = max(first, move.target_offset)
+            end = min(first + count, move.target_offset + move.length)
+            if begin >= end:
+                continue
+            source = job.sources[move.source]
+            at = source.offset + (move.source_offset + begin - move.target_offset) * row_bytes
+            part = view[(begin - first) * row_bytes : (end - first) * row_bytes]
+            read_into(self.files.fd(source.path), part, at, source.path)
+            filled += end - begin
+        if filled < count:
+            _zero_padding(view, target, first, count, row_bytes)
+        yield sink, self._finish(job, target, first, view)
+
+    def _fill_band(
+        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
+    ) -> Iterator[tuple[_Sink, memoryview]]:
+        """Read rows of every source once, then cut the columns of each target from them."""
+        item = np.dtype(f"u{self._itemsize(job)}")
+        widths = [source.shape[1] for source in job.sources]
+        wanted = [sink.target.width for sink in sinks]
+        total = count * (sum(widths) + max(wanted)) * item.itemsize
+        buffer = self._buffer(total)
+        arrays: list[Raw] = []
+        at = 0
+        for source, width in zip(job.sources, widths, strict=True):
+            nbytes = count * width * item.itemsize
+            offset = source.offset + first * width * item.itemsize
+            read_into(self.files.fd(source.path), buffer[at : at + nbytes], offset, source.path)
+            arrays.append(np.frombuffer(buffer[at : at + nbytes], item).reshape(count, width))
+            at += nbytes
+        for sink in sinks:
+            target = sink.target
+            view = buffer[at : at + count * target.width * item.itemsize]
+            rows = np.frombuffer(view, item).reshape(count, target.width)
+            for move in target.moves:
+                rows[:, move.target_offset : move.target_offset + move.length] = arrays[
+                    move.source
+                ][:, move.source_offset : move.source_offset + move.length]
+            yield sink, self._finish(job, target, first, view)
+
+    def _finish(self, job: Job, target: Target, first: int, view: memoryview) -> memoryview:
+        source = job.sources[0].dtype if job.sources else self._dtype
+        if self._change is None and source == self._dtype:
+            return view
+        rows = np.frombuffer(view, raw_dtype(source))
+        rows = rows.reshape(-1, prod(target.stored.shape[1:]))
+        if self._change is not None:
+            rows = self._change(target, first, rows, source)
+        return np.ascontiguousarray(cast(rows, source, self._dtype)).reshape(-1).view(np.uint8).data
+
+    def _equal(self, replica: Replica) -> bool:
+        runs = zip(
+            _runs(replica.first, replica.first_offset, replica),
+            _runs(replica.second, replica.second_offset, replica),
+            strict=True,
+        )
+        half = BUFFER_BYTES // 2
+        for (first_at, nbytes), (second_at, _) in runs:
+            for done in range(0, nbytes, half):
+                count = min(half, nbytes - done)
+                view = self._buffer(2 * count)
+                one, two = view[:count], view[count:]
+                read_into(
+                    self.files.fd(replica.first.path), one, first_at + done, replica.first.path
+                )
+                read_into(
+                    self.files.fd(replica.second.path), two, second_at + done, replica.second.path
+                )
+                if one != two:
+                    return False
+        return True
+
+
+def _runs(info: TensorInfo, offset: int, replica: Replica) -> Iterator[tuple[int, int]]:
+    """Yield (position, bytes) of the runs that `length` steps along an axis consist of."""
+    step = info.row_nbytes(replica.axis)
+    outer = prod(info.shape[: replica.axis])
+    for index in range(outer):
+        start = index * info.shape[replica.axis] * step if info.shape else 0
+        yield info.offset + start + offset * step, replica.length * step
+
+
+def _zero_padding(view: memoryview, target: Target, first: int, count: int, row_bytes: int) -> None:
+    for piece in target.stored.pieces:
+        if piece.tensor:
+            continue
+        begin = max(first, piece.offset)
+        end = min(first + count, piece.offset + piece.stop - piece.start)
+        if begin < end:
+            nbytes = (end - begin) * row_bytes
+            at = (begin - first) * row_bytes
+            view[at : at + nbytes] = bytes(nbytes)

@@ -1,0 +1,117 @@
+"""A Hugging Face folder as a side: its tensors, shards and side files."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from pathlib import Path
+
+from taskpack.errors import CheckpointError, shorten
+from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.dtypes import DTYPES
+from taskpack.weights.hf_config import HfConfig
+from taskpack.weights.layout import LAYOUT_FILE, Layout
+from taskpack.weights.out_file import TensorSpec
+from taskpack.weights.plan import Address, check_side
+from taskpack.weights.rows import entries, naming_of
+from taskpack.weights.run import Output, Side
+from taskpack.weights.safetensors_file import (
+    INDEX_FILE,
+    lay_out_safetensors,
+    read_hf_tensors,
+    read_index,
+    read_safetensors,
+)
+from taskpack.weights.sides import Naming, Stored, by_file, hf_side
+from taskpack.weights.tensors import TensorInfo
+
+VISION_ONLY = "only the vision tower was asked for"
+
+
+def hf_source(
+    hf_dir: Path, config: HfConfig, layout: Layout | None = None
+) -> tuple[Side, list[str]]:
+    """Read the places of all tensors of a Hugging Face folder.
+
+    Returns:
+        The side, and stray shards that the index does not name.
+    """
+    tensors, strays = read_hf_tensors(hf_dir)
+    infos: dict[Address, TensorInfo] = {
+        (info.path.name, "", name): info for name, info in tensors.items()
+    }
+    files = {name: info.path.name for name, info in tensors.items()}
+    expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
+    stored = hf_side(expanded, files, naming_of(config.family, tensors))
+    check_side(stored, infos, where=str(hf_dir), dropped={})
+    dropped = {}
+    if layout is not None and "text" not in layout.modules:
+        vision = {t for entry in expanded if entry.module == "vision" for t in entry.tensors}
+        dropped = {item.name: VISION_ONLY for item in stored if item.pieces[0].tensor not in vision}
+    return Side(stored, infos, dropped, str(hf_dir)), strays
+
+
+def hf_output(
+    hf_dir: Path, hf_ref: Path, config: HfConfig, *, dtype: str
+) -> tuple[Output, list[Stored]]:
+    """Lay out the shards of a Hugging Face folder as the reference has them."""
+    files, naming = _reference_files(hf_ref, config)
+    expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
+    stored = hf_side(expanded, files, naming, single="model.safetensors" if not files else None)
+    unplaced = [item.name for item in stored if not item.file]
+    if unplaced or len(files) > len(stored):
+        known = {item.name for item in stored}
+        shown = unplaced or [name for name in files if name not in known]
+        raise CheckpointError(
+            f"the reference folder lists other tensors than the model: {shorten(shown)}",
+            where=str(hf_ref),
+            why="its index decides names and shards of the output",
+            fix="name the folder that the checkpoint was converted from",
+        )
+    outs = {
+        file: lay_out_safetensors(
+            file,
+            [TensorSpec("", s.name, dtype, s.shape) for s in sorted(items, key=lambda s: s.name)],
+        )
+        for file, items in sorted(by_file(stored).items())
+    }
+    texts = {}
+    if len(outs) > 1:
+        total = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
+        index = {
+            "metadata": {"total_size": total},
+            "weight_map": {item.name: item.file for item in sorted(stored, key=lambda s: s.name)},
+        }
+        texts[INDEX_FILE] = json.dumps(index, indent=2) + "\n"
+    output = Output(
+        target=hf_dir,
+        outs=outs,
+        texts=texts,
+        copies=side_files(hf_ref),
+        account_of=lambda path: f"{path.removesuffix('.safetensors')}.{ACCOUNT_FILE}",
+    )
+    return output, stored
+
+
+def _reference_files(hf_ref: Path, config: HfConfig) -> tuple[dict[str, str], Naming]:
+    """Give the file of each tensor of a reference folder, by its index or its one shard."""
+    files = read_index(hf_ref)
+    if files is None:
+        shards = sorted(hf_ref.glob("*.safetensors"))
+        files = {name: shard.name for shard in shards for name in read_safetensors(shard)}
+    return files, naming_of(config.family, files)
+
+
+_OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
+
+
+def side_files(hf_ref: Path) -> dict[str, Path]:
+    """List what belongs to a model besides its weights: config, tokenizer, processor, texts."""
+    found = {}
+    for path in sorted(hf_ref.rglob("*")):
+        relative = path.relative_to(hf_ref)
+        hidden_folder = any(part in (".git", ".cache") for part in relative.parts[:-1])
+        ours = path.name in (INDEX_FILE, LAYOUT_FILE) or path.name.endswith(ACCOUNT_FILE)
+        if path.is_file() and not hidden_folder and not ours and path.suffix not in _OTHER_WEIGHTS:
+            found[str(relative)] = path
+    return found

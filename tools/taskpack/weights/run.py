@@ -1,0 +1,224 @@
+"""Carry out a conversion: plan, check the law, copy, account, publish."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from taskpack.errors import CheckpointError
+from taskpack.weights.account import Account, file_account, settle, source_digest
+from taskpack.weights.copy_engine import ChangeRows, CopyEngine, Written
+from taskpack.weights.dtypes import DTYPES
+from taskpack.weights.out_dir import OutDir, check_space
+from taskpack.weights.out_file import OutFile
+from taskpack.weights.plan import Address, Plan, make_plan, one_dtype
+from taskpack.weights.progress import Progress
+from taskpack.weights.sides import Stored
+from taskpack.weights.tensors import TensorInfo
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What every conversion can be told.
+
+    Attributes:
+        dtype: Element type to write; `keep` keeps the source's.
+        threads: Copying threads; 0 takes one more than there are processors, at most 8.
+        pad_vocab: Pad a vocabulary that tensor parallelism does not divide.
+        resume: Go on with an interrupted run.
+        overwrite: Replace a target that is not empty, or an interrupted run.
+        release: MindSpeed-MM release to note in the layout.
+    """
+
+    dtype: str = "keep"
+    threads: int = 0
+    pad_vocab: bool = False
+    resume: bool = False
+    overwrite: bool = False
+    release: str | None = None
+
+    @property
+    def workers(self) -> int:
+        """Number of copying threads."""
+        return self.threads or min(8, (os.cpu_count() or 1) + 1)
+
+
+DEFAULT_OPTIONS = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a conversion: what it must hold, and for a source where that is.
+
+    Attributes:
+        stored: Its tensors.
+        infos: Where the bytes are; empty for a target.
+        dropped: Names left out, with the reason.
+        where: Folder, for messages.
+    """
+
+    stored: Sequence[Stored]
+    infos: Mapping[Address, TensorInfo]
+    dropped: Mapping[str, str]
+    where: str
+
+
+@dataclass(slots=True)
+class Output:
+    """What is to be written besides the tensors.
+
+    Attributes:
+        target: The folder.
+        outs: Its files, by the file name of the target side.
+        texts: Small files by path.
+        copies: Files to copy, by path.
+        account_of: Where the account of a file belongs.
+    """
+
+    target: Path
+    outs: Mapping[str, OutFile]
+    texts: Mapping[str, str]
+    account_of: Callable[[str], str]
+    copies: Mapping[str, Path] = field(default_factory=dict)
+
+
+def dtype_to_write(source: Side, options: Options) -> str:
+    """Give the element type that the options and the source lead to."""
+    if options.dtype != "keep":
+        return options.dtype
+    return one_dtype(source.infos, where=source.where)
+
+
+def run(
+    source: Side,
+    stored: Sequence[Stored],
+    output: Output,
+    *,
+    dtype: str,
+    options: Options,
+    strays: Sequence[str] = (),
+    change: ChangeRows | None = None,
+) -> Account:
+    """Carry out a conversion: plan, check the law, copy, account, publish.
+
+    Raises:
+        CheckpointError: Replicas differ, or a tensor is left over.
+        HostError: The disk is too small, or another run writes the same target.
+    """
+    plan = make_plan(stored, source.stored, source.infos)
+    used, used_bytes, compared = settle(plan, source.infos, source.dropped, where=source.where)
+    for stray in strays:
+        log.warning("note: %s is not named by the index and is left out", stray)
+    check_space(output.target, sum(out.size for out in output.outs.values()))
+    written = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
+    read_dtypes = {info.dtype for info in source.infos.values()} - {dtype}
+    if read_dtypes:
+        log.info("casting %s to %s", ", ".join(sorted(read_dtypes)), dtype)
+    _copy(plan, source, output, dtype=dtype, options=options, change=change)
+    return Account(
+        read_tensors=used,
+        read_bytes=used_bytes,
+        compared_tensors=compared,
+        written_tensors=len(stored),
+        written_bytes=written,
+        replicated_bytes=written - _model_bytes(stored, DTYPES[dtype].itemsize),
+        dropped=source.dropped,
+        dtype=dtype,
+        cast_from=", ".join(sorted(read_dtypes)) or None,
+        strays=strays,
+    )
+
+
+def _model_bytes(stored: Sequence[Stored], itemsize: int) -> int:
+    """Count the bytes of a side once, however often rows are stored."""
+    sizes: dict[tuple[str, int, int], int] = {}
+    for item in stored:
+        for piece in item.pieces:
+            rows = piece.stop - piece.start
+            shape = (*item.shape[: item.axis], rows, *item.shape[item.axis + 1 :])
+            sizes[piece.tensor, piece.start, piece.stop] = prod(shape) * itemsize
+    return sum(sizes.values())
+
+
+def _copy(
+    plan: Plan,
+    source: Side,
+    output: Output,
+    *,
+    dtype: str,
+    options: Options,
+    change: ChangeRows | None,
+) -> None:
+    outs = output.outs
+    paths = {file: out.path for file, out in outs.items()}
+    fingerprint = _fingerprint(source, output, dtype)
+    folder = OutDir(output.target, list(outs.values()), fingerprint)
+    total = sum(spec.nbytes for out in outs.values() for spec in out.specs)
+    with folder.opened(resume=options.resume) as ready, Progress(total) as progress:
+        engine = CopyEngine(folder.partial, outs, dtype=dtype, change=change, progress=progress.add)
+        try:
+            _compare(engine, plan, options)
+            jobs = [
+                job
+                for job in plan.jobs
+                if not all(
+                    (paths[t.stored.file], t.stored.address[1:]) in ready for t in job.targets
+                )
+            ]
+
+            def done(_job: object, items: Sequence[Written]) -> None:
+                for path in folder.record(items, paths):
+                    progress.file(path)
+
+            engine.run(jobs, done, threads=options.workers)
+        finally:
+            engine.files.close()
+        folder.finish_empty_files()
+        _write_texts(folder, output, source)
+        folder.publish(overwrite=options.overwrite)
+
+
+def _compare(engine: CopyEngine, plan: Plan, options: Options) -> None:
+    different = engine.compare(plan.replicas, threads=options.workers)
+    if different:
+        first = different[0]
+        raise CheckpointError(
+            f"{len(different)} copies of the same rows differ, first in {first.tensor}",
+            where=f"{first.first.path} and {first.second.path}",
+            why="replicated tensors must be equal on every rank; the ranks were not in step",
+            fix="use another iteration of this checkpoint, or find which rank is wrong",
+        )
+
+
+def _write_texts(folder: OutDir, output: Output, source: Side) -> None:
+    origin = source_digest(source.infos)
+    for out in output.outs.values():
+        text = file_account(out, folder.digests[out.path], source=origin)
+        folder.write_text(output.account_of(out.path), text)
+    for path, original in output.copies.items():
+        folder.write_bytes(path, original.read_bytes())
+    for path, text in output.texts.items():
+        folder.write_text(path, text)
+
+
+def _fingerprint(source: Side, output: Output, dtype: str) -> str:
+    """Digest of everything that decides the output's bytes, file times of the inputs included."""
+    inputs = {str(info.path): info.path.stat() for info in source.infos.values()}
+    facts: dict[str, Any] = {
+        "inputs": [[p, s.st_size, s.st_mtime_ns] for p, s in sorted(inputs.items())],
+        "source": source_digest(source.infos),
+        "outs": [[out.path, out.size] for out in output.outs.values()],
+        "texts": dict(output.texts),
+        "dtype": dtype,
+    }
+    return xxhash.xxh3_128(json.dumps(facts).encode()).hexdigest()
