@@ -4,78 +4,143 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from taskpack.errors import ProfileError, raise_collected
 from taskpack.paths import task_dir, tasks_root
 
+if TYPE_CHECKING:
+    from taskpack.profile import Profile
+
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of this group."""
+    models = commands.add_parser("models", help="list the tasks and what they need")
+    _finish(models, _run_models)
+    _register_profile(commands)
+    _register_render(commands)
+    plan = commands.add_parser("plan", help="check a profile and show what it amounts to")
+    plan.add_argument("model", help="task to plan")
+    plan.add_argument("--nodes", type=_positive, help="plan for this number of nodes")
+    _add_set(plan)
+    _finish(plan, _run_plan)
+
+
+def _register_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    profile = commands.add_parser("profile", help="write a profile")
+    actions = profile.add_subparsers(dest="action", required=True, metavar="ACTION")
+    from_hf = actions.add_parser("from-hf", help="write the profile of a model not here yet")
+    from_hf.add_argument("dir", type=Path, help="Hugging Face folder; its config.json is read")
+    from_hf.add_argument("--name", required=True, help="name of the new task")
+    from_hf.add_argument("--tp", type=_positive, help="tensor parallel size")
+    from_hf.add_argument("--nodes", type=_positive, help="nodes of 8 NPUs")
+    _finish(from_hf, _run_from_hf)
+
+
+def _register_render(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     render = commands.add_parser("render", help="write the files of a task from its profile")
-    render.add_argument("model", nargs="?", help="task to render")
-    render.add_argument("--all", action="store_true", help="render every task")
+    what = render.add_mutually_exclusive_group(required=True)
+    what.add_argument("model", nargs="?", help="task to render")
+    what.add_argument("--all", action="store_true", help="render every task")
     render.add_argument("--release", help="render for this MindSpeed-MM release")
     _add_set(render)
     render.add_argument("--out", type=Path, help="folder to write to instead of the task's own")
     render.add_argument("--check", action="store_true", help="write nothing, report differences")
-    _add_json(render)
-    render.set_defaults(run=_run_render)
+    _finish(render, _run_render)
+
+
+def _finish(parser: argparse.ArgumentParser, run: object) -> None:
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.set_defaults(run=run)
 
 
 def _add_set(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides",
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
         help="replace a value of the profile, for example train.lr=2e-5",
-    )  # fmt: skip
+    )
 
 
-def _add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
 
 
-def _run_render(args: argparse.Namespace) -> int:
+def _load(model: str, overrides: Sequence[str] = ()) -> Profile:
     from taskpack.profile import load_profile
-    from taskpack.render import check_pack, check_task, render_pack, render_task
 
-    models = _models(args)
-    overrides = [*args.overrides, *([f"release={args.release}"] if args.release else [])]
-    profiles = [load_profile(task_dir(model) / "profile.yaml", overrides) for model in models]
-    root = tasks_root()
-    if args.check:
-        failures = [
-            failure
-            for profile in profiles
-            for failure in check_task(profile, args.out or root / profile.model)
-        ]
-        failures += [] if args.out else check_pack(root)
-        raise_collected(failures)
-        return _report([], [f"{model} is up to date" for model in models], as_json=args.json)
-    changed = [
-        path
-        for profile in profiles
-        for path in render_task(profile, args.out or root / profile.model)
-    ]
-    changed += [] if args.out else render_pack(root)
-    lines = [str(path) for path in changed] or ["nothing changed"]
-    return _report(changed, lines, as_json=args.json)
+    return load_profile(task_dir(model) / "profile.yaml", overrides)
 
 
-def _models(args: argparse.Namespace) -> list[str]:
-    if args.all == bool(args.model) or (args.all and args.out):
-        raise ProfileError(
-            "render needs one task, or --all without --out",
-            where="taskpack render",
-            why="each task is a folder of its own",
-            fix="name a task: taskpack render qwen2.5vl-32b",
-        )
-    if not args.all:
-        return [args.model]
+def _all_models() -> list[str]:
     return sorted(path.parent.name for path in tasks_root().glob("*/profile.yaml"))
 
 
-def _report(changed: list[Path], lines: list[str], *, as_json: bool) -> int:
-    if as_json:
+def _run_models(args: argparse.Namespace) -> int:
+    from taskpack.profile.plan import models_json, models_text
+
+    profiles = [_load(model) for model in _all_models()]
+    print(json.dumps({"models": models_json(profiles)}) if args.json else models_text(profiles))
+    return 0
+
+
+def _run_plan(args: argparse.Namespace) -> int:
+    from taskpack.profile.plan import plan_json, plan_text
+
+    overrides = list(args.overrides)
+    if args.nodes:
+        overrides.append(f"platform.nodes={args.nodes}")
+    profile = _load(args.model, overrides)
+    print(json.dumps(plan_json(profile)) if args.json else plan_text(profile))
+    return 0
+
+
+def _run_from_hf(args: argparse.Namespace) -> int:
+    from taskpack.profile.plan import plan_json, plan_text
+    from taskpack.render.new_profile import write_profile
+
+    tasks = tasks_root()
+    profile = write_profile(args.dir, args.name, tasks, nodes=args.nodes, tp=args.tp)
+    if args.json:
+        print(json.dumps(plan_json(profile)))
+    else:
+        print(f"{plan_text(profile)}\n\nwritten: {tasks / args.name / 'profile.yaml'}")
+    return 0
+
+
+def _run_render(args: argparse.Namespace) -> int:
+    from taskpack.render import check_pack, check_task, render_pack, render_task
+
+    models = _all_models() if args.all else [args.model]
+    if args.out and len(models) > 1:
+        raise ProfileError(
+            f"{len(models)} tasks cannot share the folder {args.out}",
+            where="--out",
+            why="each task is a folder of its own",
+            fix="name one task, or leave --out out",
+        )
+    overrides = [*args.overrides, *([f'release="{args.release}"'] if args.release else [])]
+    profiles = [_load(model, overrides) for model in models]
+    root = tasks_root()
+    folders = [(profile, args.out or root / profile.model) for profile in profiles]
+    if args.check:
+        failures = [failure for pair in folders for failure in check_task(*pair)]
+        raise_collected(failures if args.out else [*failures, *check_pack(root)])
+        return _report([], [f"{model} is what its profile renders to" for model in models], args)
+    changed = [path for pair in folders for path in render_task(*pair)]
+    changed += [] if args.out else render_pack(root)
+    return _report(changed, [str(path) for path in changed] or ["nothing to change"], args)
+
+
+def _report(changed: Sequence[Path], lines: Sequence[str], args: argparse.Namespace) -> int:
+    if args.json:
         print(json.dumps({"changed": [str(path) for path in changed]}))
     else:
         print("\n".join(lines))

@@ -1,6 +1,6 @@
 """Profiles: YAML to frozen, checked models. Derived values are properties."""
 
-from taskpack.profile.load import load_profile, profile_from_dict
+from taskpack.profile.load import load_profile, parse_profile, profile_from_dict
 from taskpack.profile.model import Profile, to_yaml
 from taskpack.profile.releases import FlagSpec, Release, known_flags, load_release, release_names
 
@@ -11,6 +11,7 @@ __all__ = [
     "known_flags",
     "load_profile",
     "load_release",
+    "parse_profile",
     "profile_from_dict",
     "release_names",
     "to_yaml",

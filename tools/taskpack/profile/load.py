@@ -26,8 +26,26 @@ def load_profile(path: Path, overrides: Sequence[str] = ()) -> Profile:
     Raises:
         ProfileError: The file, a value or a combination of values is wrong; all are reported.
     """
-    document = read_yaml(_read_text(path), _display(path))
-    overridden = {_override(document.data, text): f"--set {text}" for text in overrides}
+    folder = path.resolve().parent.name if path.name == "profile.yaml" else None
+    return parse_profile(_read_text(path), _display(path), overrides, folder=folder)
+
+
+def parse_profile(
+    text: str, name: str, overrides: Sequence[str] = (), *, folder: str | None = None
+) -> Profile:
+    """Override and check the text of a profile.
+
+    Args:
+        text: YAML.
+        name: What to call the text in messages, usually its path.
+        overrides: As for `load_profile`.
+        folder: Name of the task's folder, which must be the model's; None does not compare.
+
+    Raises:
+        ProfileError: As for `load_profile`.
+    """
+    document = read_yaml(text, name)
+    overridden = {_override(document.data, item): f"--set {item}" for item in overrides}
 
     def where(key: KeyPath) -> str:
         for depth in range(len(key), 0, -1):
@@ -35,7 +53,6 @@ def load_profile(path: Path, overrides: Sequence[str] = ()) -> Profile:
                 return f"{overridden[key[:depth]]} ({dotted(key)})"
         return document.where(key)
 
-    folder = path.resolve().parent.name if path.name == "profile.yaml" else None
     return _build(document.data, where, folder=folder)
 
 

@@ -98,7 +98,10 @@ def _adapted(name: str, size: int, profile: Profile, linears: list[_Linear]) -> 
 
 def _targets(linear: _Linear, *, canonical: bool) -> list[_Linear]:
     """Give what an adapter can be put on: canonical models keep some products apart."""
-    apart = {("linear_qkv", 3): ("q_proj", "k_proj", "v_proj"), ("linear_fc1", 2): ("gate_proj", "up_proj")}  # fmt: skip
+    apart = {
+        ("linear_qkv", 3): ("q_proj", "k_proj", "v_proj"),
+        ("linear_fc1", 2): ("gate_proj", "up_proj"),
+    }
     names = apart.get((linear.name, len(linear.outputs)))
     if not canonical or names is None:
         return [linear]
