@@ -1,8 +1,19 @@
 """Weights: one table per family, one plan for every direction, no torch."""
 
 from taskpack.weights.account import Account
+from taskpack.weights.adapter import peft_to_mm
 from taskpack.weights.convert import hf_to_mm, mm_to_hf
 from taskpack.weights.layout import Layout
+from taskpack.weights.merge import MergeReport, lora_merge
 from taskpack.weights.run import Options
 
-__all__ = ["Account", "Layout", "Options", "hf_to_mm", "mm_to_hf"]
+__all__ = [
+    "Account",
+    "Layout",
+    "MergeReport",
+    "Options",
+    "hf_to_mm",
+    "lora_merge",
+    "mm_to_hf",
+    "peft_to_mm",
+]

@@ -25,8 +25,7 @@ from taskpack.errors import CheckpointError
 from taskpack.weights.casts import cast, raw_dtype
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import OutFile
-from taskpack.weights.plan import Job, Replica, Target
-from taskpack.weights.tensors import TensorInfo
+from taskpack.weights.plan import Job, Target
 
 BUFFER_BYTES = 1 << 20
 Raw = npt.NDArray[Any]
@@ -161,12 +160,6 @@ class CopyEngine:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
-    def compare(self, replicas: Sequence[Replica], *, threads: int) -> list[Replica]:
-        """Give the replicas that differ."""
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            equal = list(pool.map(self._equal, replicas))
-        return [replica for replica, same in zip(replicas, equal, strict=True) if not same]
-
     def _buffer(self, nbytes: int) -> memoryview:
         have: bytearray | None = getattr(self._local, "buffer", None)
         if have is None or len(have) < nbytes:
@@ -259,37 +252,6 @@ class CopyEngine:
         if self._change is not None:
             rows = self._change(target, first, rows, source)
         return np.ascontiguousarray(cast(rows, source, self._dtype)).reshape(-1).view(np.uint8).data
-
-    def _equal(self, replica: Replica) -> bool:
-        runs = zip(
-            _runs(replica.first, replica.first_offset, replica),
-            _runs(replica.second, replica.second_offset, replica),
-            strict=True,
-        )
-        half = BUFFER_BYTES // 2
-        for (first_at, nbytes), (second_at, _) in runs:
-            for done in range(0, nbytes, half):
-                count = min(half, nbytes - done)
-                view = self._buffer(2 * count)
-                one, two = view[:count], view[count:]
-                read_into(
-                    self.files.fd(replica.first.path), one, first_at + done, replica.first.path
-                )
-                read_into(
-                    self.files.fd(replica.second.path), two, second_at + done, replica.second.path
-                )
-                if one != two:
-                    return False
-        return True
-
-
-def _runs(info: TensorInfo, offset: int, replica: Replica) -> Iterator[tuple[int, int]]:
-    """Yield (position, bytes) of the runs that `length` steps along an axis consist of."""
-    step = info.row_nbytes(replica.axis)
-    outer = prod(info.shape[: replica.axis])
-    for index in range(outer):
-        start = index * info.shape[replica.axis] * step if info.shape else 0
-        yield info.offset + start + offset * step, replica.length * step
 
 
 def _zero_padding(view: memoryview, target: Target, first: int, count: int, row_bytes: int) -> None:

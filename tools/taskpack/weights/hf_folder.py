@@ -13,7 +13,7 @@ from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import LAYOUT_FILE, Layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import Address, check_side
-from taskpack.weights.rows import entries, naming_of
+from taskpack.weights.rows import Naming, entries, naming_of
 from taskpack.weights.run import Output, Side
 from taskpack.weights.safetensors_file import (
     INDEX_FILE,
@@ -22,7 +22,7 @@ from taskpack.weights.safetensors_file import (
     read_index,
     read_safetensors,
 )
-from taskpack.weights.sides import Naming, Stored, by_file, hf_side
+from taskpack.weights.sides import Stored, by_file, hf_side
 from taskpack.weights.tensors import TensorInfo
 
 VISION_ONLY = "only the vision tower was asked for"

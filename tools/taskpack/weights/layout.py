@@ -161,6 +161,7 @@ class LayoutRecord:
         release: MindSpeed-MM release it was made for, when known.
         source: Digest of the source's tensor names, types and shapes.
         lora: LoRA rank and alpha, for an adapter.
+        merged: Digest of the adapter that was merged in, and the scale it was merged with.
     """
 
     family: str
@@ -171,6 +172,7 @@ class LayoutRecord:
     release: str | None = None
     source: str | None = None
     lora: Mapping[str, float] = field(default_factory=dict)
+    merged: Mapping[str, str | float] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """Write one key per line, so that a shell script can compare lines."""
@@ -193,6 +195,8 @@ class LayoutRecord:
         }
         if self.lora:
             record["lora"] = dict(self.lora)
+        if self.merged:
+            record["merged"] = dict(self.merged)
         lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in record.items()]
         return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -231,6 +235,7 @@ def read_layout(mm_dir: Path) -> LayoutRecord | None:
             release=record["release"],
             source=record["source"],
             lora=record.get("lora", {}),
+            merged=record.get("merged", {}),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from taskpack.errors import CheckpointError, ProfileError, TaskpackError, raise_collected
 from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.families import family_named
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
+from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
 from taskpack.weights.mm_folder import TRACKER_FILE, read_mm_folder, resolve_layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import Address, check_side
@@ -19,6 +20,24 @@ from taskpack.weights.sides import Stored, by_file, mm_side, model_keys, rank_fi
 from taskpack.weights.tensors import TensorInfo
 
 NO_TENSOR = "no tensor: an empty _extra_state of Megatron"
+
+
+def model_of(mm_dir: Path) -> HfConfig:
+    """Tell the model of a checkpoint from its layout file.
+
+    Raises:
+        CheckpointError: There is no layout file.
+    """
+    record = read_layout(mm_dir)
+    if record is None:
+        raise CheckpointError(
+            f"the checkpoint has no {LAYOUT_FILE}",
+            where=str(mm_dir),
+            why="heads and sizes of the model cannot be told from the tensors alone",
+            fix="name the model with --task tasks/MODEL, or its HF folder with --hf-ref",
+        )
+    family = family_named(record.family, where=str(mm_dir / LAYOUT_FILE))
+    return HfConfig(family, record.dims, record.tied)
 
 
 def mm_source(

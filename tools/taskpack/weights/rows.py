@@ -7,13 +7,16 @@ directions, resplit, verify, inspect and adapters all follow from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 Parallel = Literal["column", "row", "replicated"]
 Module = Literal["vision", "text"]
 Stage = Literal["first", "layer", "last"]
+
+Naming = tuple[tuple[str, str], ...]
+"""Pairs of a prefix in the table and the same prefix as a checkpoint spells it."""
 
 PER_RANK = "per rank"
 """Row order with one part per tensor parallel rank: each rank holds its share of every section."""
@@ -59,7 +62,8 @@ class Family:
         dims: Dimension names and how config.json gives them (see `read_dims`).
         fused: Rows of MindSpeed-MM's own structure.
         canonical: Rows of its `canonical_model` structure, which keeps HF's modules apart.
-        namings: Prefixes of each way HF spells the names; the first is the table's own.
+        namings: Prefixes of each way HF spells the names, the most specific first and the
+            table's own last.
         layers: Dimension that counts the layers of each module.
     """
 
@@ -68,7 +72,7 @@ class Family:
     dims: Mapping[str, str]
     fused: tuple[Row, ...]
     canonical: tuple[Row, ...]
-    namings: tuple[tuple[tuple[str, str], ...], ...]
+    namings: tuple[Naming, ...]
     layers: Mapping[Module, str]
 
     def rows(self, *, canonical: bool) -> tuple[Row, ...]:
@@ -180,17 +184,17 @@ def _sections(
             yield Section(name, index * rows, rows)
 
 
-def naming_of(family: Family, names: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+def naming_of(family: Family, names: Collection[str]) -> Naming:
     """Tell which spelling a set of HF names uses: the one whose prefixes match most of them."""
+    if not names:
+        return family.namings[-1]
     return max(
         family.namings,
-        key=lambda naming: (
-            sum(name.startswith(tuple(p for _, p in naming)) for name in names) if naming else 0
-        ),
+        key=lambda naming: sum(name.startswith(tuple(p for _, p in naming)) for name in names),
     )
 
 
-def spell(name: str, naming: tuple[tuple[str, str], ...]) -> str:
+def spell(name: str, naming: Naming) -> str:
     """Write a name of the table in another naming."""
     for own, other in naming:
         if name.startswith(own):

@@ -13,7 +13,6 @@ from typing import Any
 
 import xxhash
 
-from taskpack.errors import CheckpointError
 from taskpack.weights.account import Account, file_account, settle, source_digest
 from taskpack.weights.copy_engine import ChangeRows, CopyEngine, Written
 from taskpack.weights.dtypes import DTYPES
@@ -21,6 +20,7 @@ from taskpack.weights.out_dir import OutDir, check_space
 from taskpack.weights.out_file import OutFile
 from taskpack.weights.plan import Address, Plan, make_plan, one_dtype
 from taskpack.weights.progress import Progress
+from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import Stored
 from taskpack.weights.tensors import TensorInfo
 
@@ -164,10 +164,10 @@ def _copy(
     fingerprint = _fingerprint(source, output, dtype)
     folder = OutDir(output.target, list(outs.values()), fingerprint)
     total = sum(spec.nbytes for out in outs.values() for spec in out.specs)
+    refuse_differences(plan.replicas, threads=options.workers)
     with folder.opened(resume=options.resume) as ready, Progress(total) as progress:
         engine = CopyEngine(folder.partial, outs, dtype=dtype, change=change, progress=progress.add)
         try:
-            _compare(engine, plan, options)
             jobs = [
                 job
                 for job in plan.jobs
@@ -186,18 +186,6 @@ def _copy(
         folder.finish_empty_files()
         _write_texts(folder, output, source)
         folder.publish(overwrite=options.overwrite)
-
-
-def _compare(engine: CopyEngine, plan: Plan, options: Options) -> None:
-    different = engine.compare(plan.replicas, threads=options.workers)
-    if different:
-        first = different[0]
-        raise CheckpointError(
-            f"{len(different)} copies of the same rows differ, first in {first.tensor}",
-            where=f"{first.first.path} and {first.second.path}",
-            why="replicated tensors must be equal on every rank; the ranks were not in step",
-            fix="use another iteration of this checkpoint, or find which rank is wrong",
-        )
 
 
 def _write_texts(folder: OutDir, output: Output, source: Side) -> None:

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from taskpack.parallel import rank_folder
 from taskpack.weights.blocks import Piece, interleave, share_out
 from taskpack.weights.layout import Layout
-from taskpack.weights.rows import Entry, spell
-
-Naming = tuple[tuple[str, str], ...]
+from taskpack.weights.rows import Entry, Naming, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,7 @@ def hf_side(
     naming: Naming,
     *,
     single: str | None = None,
+    every_spelling: bool = False,
 ) -> list[Stored]:
     """List the HF tensors of a model.
 
@@ -54,13 +53,14 @@ def hf_side(
         naming: Spelling of the names.
         single: File for a tensor that `files` does not list; without it such a tensor is listed
             under an empty file name, so that it is reported as missing.
+        every_spelling: List a tensor under all its names, not only under those that `files` has.
     """
     side: dict[str, Stored] = {}
     for entry in expanded:
         for tensor, shape in entry.tensors.items():
             for index, alias in enumerate(entry.spelled[tensor]):
                 name = spell(alias, naming)
-                if index and name not in files:
+                if index and not every_spelling and name not in files:
                     continue
                 axis = entry.axis or 0
                 piece = Piece(tensor, 0, shape[axis], 0)

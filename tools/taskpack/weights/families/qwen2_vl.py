@@ -248,8 +248,8 @@ _VISION = (
 
 LAYERS: dict[Module, str] = {"text": "layers", "vision": "vision_layers"}
 NAMINGS = (
-    (),
     (("visual.", "model.visual."), ("model.", "model.language_model.")),
+    (("visual.", "visual."), ("model.", "model.")),
 )
 
 QWEN2_VL = Family(

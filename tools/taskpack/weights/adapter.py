@@ -1,0 +1,280 @@
+"""LoRA adapters: their rows follow from the base rows, so there is no second table.
+
+For a base weight `[out, in]` an adapter has A `[R, in]` and B `[out, R]`. Column parallel: B is cut
+and ordered like the weight and A is replicated. Row parallel: A is cut along its columns and B is
+replicated. A fused MindSpeed-MM module has one A; HF keeps a copy of it for each of its modules,
+so a fused adapter exists only where those copies are equal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from taskpack.errors import CheckpointError, shorten
+from taskpack.weights.account import Account, source_digest
+from taskpack.weights.hf_config import HfConfig, read_hf_config
+from taskpack.weights.layout import Layout, LayoutRecord
+from taskpack.weights.mm_checkpoint import NO_TENSOR, mm_output
+from taskpack.weights.mm_folder import MmFolder
+from taskpack.weights.out_dir import check_target
+from taskpack.weights.plan import Address, check_side
+from taskpack.weights.rows import Entry, Naming, Section, entries, naming_of, pattern_of, spell
+from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
+from taskpack.weights.safetensors_file import read_safetensors
+from taskpack.weights.sides import hf_side, mm_side
+from taskpack.weights.tensors import TensorInfo
+
+ADAPTER_FILE = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
+PEFT_PREFIX = "base_model.model."
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The logical adapter tensors of one base weight."""
+
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A base weight with its adapter.
+
+    Attributes:
+        base: Entry of the base weight.
+        a: Entry of lora_A.
+        b: Entry of lora_B.
+    """
+
+    base: Entry
+    a: Entry
+    b: Entry
+
+
+def adapted_entries(base: Sequence[Entry], r: int) -> list[Adapted]:
+    """Derive the adapter entries of the modules that can carry one: every linear but the head.
+
+    Args:
+        base: Entries of the base table.
+        r: LoRA rank.
+    """
+    return [
+        Adapted(entry, _a_entry(entry, r), _b_entry(entry, r))
+        for entry in base
+        if entry.axis is not None
+        and len(entry.shape) == 2
+        and (entry.stage == "layer" or entry.module == "vision")
+    ]
+
+
+def factors_of(base: Entry) -> dict[str, Factors]:
+    """Name the factors of each logical weight of an entry."""
+    first = next(iter(base.tensors))
+    return {name: Factors(_factor(first, "A"), _factor(name, "B")) for name in base.tensors}
+
+
+def _factor(weight: str, which: str) -> str:
+    return f"{weight.removesuffix('.weight')}.lora_{which}.weight"
+
+
+def _mm_factor(entry: Entry, which: str) -> str:
+    return f"{entry.mm.removesuffix('.weight')}.lora_{which}.default.weight"
+
+
+def _a_entry(entry: Entry, r: int) -> Entry:
+    first = _factor(next(iter(entry.tensors)), "A")
+    columns = entry.shape[1]
+    return replace(
+        entry,
+        mm=_mm_factor(entry, "A"),
+        axis=1 if entry.axis == 1 else None,
+        parts=None,
+        sections=(Section(first, 0, columns if entry.axis == 1 else r),),
+        tensors={first: (r, columns)},
+        spelled={first: tuple(_factor(name, "A") for name in entry.tensors)},
+    )
+
+
+def _b_entry(entry: Entry, r: int) -> Entry:
+    tensors = {_factor(name, "B"): (shape[0], r) for name, shape in entry.tensors.items()}
+    sections = tuple(
+        replace(section, tensor=_factor(section.tensor, "B")) for section in entry.sections
+    )
+    if entry.axis == 1:
+        sections = tuple(Section(name, 0, shape[0]) for name, shape in tensors.items())
+    return replace(
+        entry,
+        mm=_mm_factor(entry, "B"),
+        axis=0 if entry.axis == 0 else None,
+        sections=sections,
+        tensors=tensors,
+        spelled={name: (name,) for name in tensors},
+    )
+
+
+def peft_naming(naming: Naming) -> Naming:
+    """Put peft's prefix in front of a spelling."""
+    return tuple((own, PEFT_PREFIX + other) for own, other in naming)
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSource:
+    """An adapter that can be read.
+
+    Attributes:
+        side: Its tensors.
+        adapted: The modules that have an adapter, layer by layer.
+        possible: Every module that could have one.
+        r: LoRA rank.
+    """
+
+    side: Side
+    adapted: Sequence[Adapted]
+    possible: Sequence[Adapted]
+    r: int
+
+
+def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSource:
+    """Read the places of an adapter's tensors in a Megatron checkpoint.
+
+    Raises:
+        CheckpointError: There is no adapter, or its tensors do not fit the model and layout.
+    """
+    where = str(folder.root)
+    infos = {address: info for address, info in folder.infos.items() if ".lora_" in address[2]}
+    r = _lora_rank(infos, where=where)
+    base = entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied)
+    present = {pattern_of(address[2]) for address in infos}
+    possible = adapted_entries(base, r)
+    adapted = [
+        item
+        for item in possible
+        if item.a.mm.format(layer="*") in present or item.b.mm.format(layer="*") in present
+    ]
+    stored = mm_side([e for item in adapted for e in (item.a, item.b)], layout)
+    check_side(stored, infos, where=where, dropped={})
+    dropped = dict.fromkeys(folder.without_tensor, NO_TENSOR)
+    return AdapterSource(Side(stored, infos, dropped, where), adapted, possible, r)
+
+
+def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> AdapterSource:
+    """Read the places of an adapter's tensors in a peft folder.
+
+    Raises:
+        CheckpointError: A tensor is missing, or none of the model's modules.
+    """
+    path = peft_dir / ADAPTER_FILE
+    tensors = read_safetensors(path)
+    infos: dict[Address, TensorInfo] = {
+        (path.name, "", name): info for name, info in tensors.items()
+    }
+    r = _lora_rank(infos, where=str(peft_dir))
+    naming = peft_naming(
+        naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in tensors])
+    )
+    base = entries(config.family, config.dims, canonical=canonical, tied=config.tied)
+    possible = adapted_entries(base, r)
+    adapted = [
+        item for item in possible if any(spell(name, naming) in tensors for name in _spelled(item))
+    ]
+    files = dict.fromkeys(tensors, path.name)
+    stored = hf_side(
+        [e for item in adapted for e in (item.a, item.b)],
+        files,
+        naming,
+        single=path.name,
+        every_spelling=True,
+    )
+    check_side(stored, infos, where=str(peft_dir), dropped={})
+    return AdapterSource(Side(stored, infos, {}, str(peft_dir)), adapted, possible, r)
+
+
+def _spelled(item: Adapted) -> list[str]:
+    return [n for entry in (item.a, item.b) for names in entry.spelled.values() for n in names]
+
+
+def _lora_rank(infos: Mapping[Address, TensorInfo], *, where: str) -> int:
+    ranks = {info.shape[0] for (_, _, name), info in infos.items() if ".lora_A." in name}
+    if len(ranks) == 1:
+        return ranks.pop()
+    raise CheckpointError(
+        f"the adapter has the LoRA ranks {sorted(ranks)}" if ranks else "there is no adapter here",
+        where=where,
+        why="an adapter has lora_A and lora_B tensors of one rank",
+        fix="name the folder that LoRA training saved",
+    )
+
+
+def peft_to_mm(
+    peft_dir: Path,
+    base_hf_dir: Path,
+    mm_dir: Path,
+    *,
+    layout: Layout,
+    iteration: str = "release",
+    options: Options = DEFAULT_OPTIONS,
+) -> Account:
+    """Convert a peft adapter to Megatron rank files.
+
+    Args:
+        peft_dir: Folder with adapter_model.safetensors and adapter_config.json.
+        base_hf_dir: Folder with the config.json of the base model.
+        mm_dir: Folder to make.
+        layout: Layout; a fused one needs equal lora_A for q, k, v and for gate, up.
+        iteration: `release`, or a number to write it under.
+        options: See `Options`.
+
+    Raises:
+        CheckpointError: The adapter does not fit the model, or cannot be fused.
+    """
+    check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
+    config = read_hf_config(base_hf_dir)
+    adapter = peft_adapter(peft_dir, config, canonical=layout.canonical)
+    settings = read_peft_config(peft_dir)
+    stored = mm_side([e for item in adapter.adapted for e in (item.a, item.b)], layout)
+    dtype = dtype_to_write(adapter.side, options)
+    record = LayoutRecord(
+        family=config.family.name,
+        layout=layout,
+        dtype=dtype,
+        tied=config.tied,
+        dims=config.dims,
+        release=options.release,
+        source=source_digest(adapter.side.infos),
+        lora={"r": adapter.r, "alpha": settings["lora_alpha"]},
+    )
+    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
+    return run(adapter.side, stored, output, dtype=dtype, options=options)
+
+
+def read_peft_config(peft_dir: Path) -> dict[str, float]:
+    """Read `r` and `lora_alpha` of a peft folder.
+
+    Raises:
+        CheckpointError: The config is missing, or describes more than plain LoRA.
+    """
+    path = peft_dir / ADAPTER_CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        result = {"r": config["r"], "lora_alpha": config["lora_alpha"]}
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{ADAPTER_CONFIG} is missing or damaged ({type(error).__name__})",
+            where=str(path),
+            why="rank and alpha of the adapter are read from it",
+            fix="name the folder that peft's save_pretrained wrote",
+        ) from None
+    special = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save")
+    used = [name for name in special if config.get(name)]
+    if used:
+        raise CheckpointError(
+            f"the adapter uses {shorten(used)}",
+            where=str(path),
+            why="it would be wrong to treat it as plain LoRA",
+            fix="merge it with peft, then convert the merged model",
+        )
+    return result

@@ -1,0 +1,179 @@
+"""The math of a merge: `W + scale * B @ A` on the rows of a chunk.
+
+A and B are widened to fp64, in which the products of bf16 factors and their short sums are exact,
+so a merged weight does not depend on how the model was cut; it is rounded to the base's type at
+the end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from taskpack.errors import CheckpointError, ProfileError
+from taskpack.weights.adapter import Adapted, AdapterSource, factors_of
+from taskpack.weights.casts import Raw, from_fp32, raw_dtype, to_fp32
+from taskpack.weights.copy_engine import Files, read_into
+from taskpack.weights.mm_folder import MmFolder
+from taskpack.weights.plan import Job, Target, make_plan
+from taskpack.weights.replicas import refuse_differences
+from taskpack.weights.sides import hf_side
+
+Fp64 = npt.NDArray[np.float64]
+
+
+def lora_scale(folder: MmFolder, rank: int, *, alpha: float | None, r: int | None) -> float:
+    """Find alpha / r of an adapter: its saved arguments, its layout file, then the caller.
+
+    Raises:
+        ProfileError: Nothing knows alpha, or two sources disagree.
+    """
+    args = next(iter(folder.ranks.values())).args
+    record = folder.record.lora if folder.record is not None else {}
+    known: dict[str, dict[str, float]] = {}
+    for name, values in (
+        (
+            "the adapter's saved arguments",
+            {"alpha": args.get("lora_alpha"), "r": args.get("lora_r")},
+        ),
+        ("its taskpack_layout.json", {"alpha": record.get("alpha"), "r": record.get("r")}),
+        ("--alpha/--r or the profile", {"alpha": alpha, "r": r}),
+    ):
+        for key, value in values.items():
+            if isinstance(value, int | float):
+                known.setdefault(key, {})[name] = float(value)
+    known.setdefault("r", {})["the shape of lora_A"] = float(rank)
+    for key, said in known.items():
+        if len(set(said.values())) > 1:
+            raise ProfileError(
+                f"{key} is "
+                + " but ".join(f"{value:g} in {name}" for name, value in values.items()),
+                where=str(folder.root),
+                why="a wrong scale gives wrong weights without an error",
+                fix=f"find out which {key} the adapter was trained with, and give only that",
+            )
+    if "alpha" not in known:
+        raise ProfileError(
+            "nothing tells the alpha of this adapter",
+            where=str(folder.root),
+            why="the merged weight is W + alpha / r * B @ A",
+            fix="give the value of training: --alpha A --r R, or --task tasks/MODEL",
+        )
+    return next(iter(known["alpha"].values())) / rank
+
+
+class Delta:
+    """Adds `scale * B @ A` to the rows of target weights.
+
+    Args:
+        adapter: The adapter.
+        chosen: The modules to merge.
+        scale: alpha / r.
+    """
+
+    _KEPT = 24  # logical factors held at a time; a layer has about a dozen
+
+    def __init__(self, adapter: AdapterSource, chosen: Sequence[Adapted], scale: float) -> None:
+        self._side = adapter.side
+        self._scale = scale
+        self._factors = {
+            name: factors for item in chosen for name, factors in factors_of(item.base).items()
+        }
+        everything = [entry for item in adapter.adapted for entry in (item.a, item.b)]
+        logical = hf_side(everything, {}, (), single="adapter")
+        plan = make_plan(logical, adapter.side.stored, adapter.side.infos)
+        self._replicas = plan.replicas
+        self._where = {t.stored.name: (job, t) for job in plan.jobs for t in job.targets}
+        self._files = Files()
+        self._lock = threading.Lock()
+        self._cache: OrderedDict[str, Fp64] = OrderedDict()
+
+    def close(self) -> None:
+        """Close the adapter's files."""
+        self._files.close()
+
+    def check(self) -> str:
+        """Read the whole adapter once and give the digest of its bytes.
+
+        Raises:
+            CheckpointError: Ranks disagree about a replicated factor, or a value is not finite.
+        """
+        refuse_differences(self._replicas, threads=1)
+        digest = xxhash.xxh3_128()
+        for name in sorted(self._where):
+            values = self._load(name)
+            if not np.isfinite(values).all():
+                raise CheckpointError(
+                    f"{name} holds NaN or infinite values",
+                    where=self._side.where,
+                    why="merging it would spoil every weight it touches",
+                    fix="use an earlier iteration of the adapter (--iteration)",
+                )
+            digest.update(name.encode() + values.tobytes())
+        return f"xxh3:{digest.hexdigest()}"
+
+    def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
+        """Give rows `[first, first + n)` of a target with their delta added.
+
+        Args:
+            target: The weight.
+            first: Number of the first row.
+            rows: The rows as they are, `[n, width]`.
+            dtype: Their element type.
+        """
+        pieces = [p for p in target.stored.pieces if p.tensor in self._factors]
+        if not pieces:
+            return rows
+        total = to_fp32(rows, dtype).astype(np.float64)
+        for piece in pieces:
+            a = self._get(self._factors[piece.tensor].a)
+            b = self._get(self._factors[piece.tensor].b)
+            if target.stored.axis == 1:
+                columns = slice(piece.offset, piece.offset + piece.stop - piece.start)
+                delta = b[first : first + len(rows)] @ a[:, piece.start : piece.stop]
+                total[:, columns] += self._scale * delta
+                continue
+            begin = max(first, piece.offset)
+            end = min(first + len(rows), piece.offset + piece.stop - piece.start)
+            if begin < end:
+                at = piece.start + begin - piece.offset
+                delta = b[at : at + end - begin] @ a
+                total[begin - first : end - first] += self._scale * delta
+        return from_fp32(total.astype(np.float32), dtype)
+
+    def _get(self, name: str) -> Fp64:
+        with self._lock:
+            if name in self._cache:
+                self._cache.move_to_end(name)
+                return self._cache[name]
+        values = self._load(name)
+        with self._lock:
+            self._cache[name] = values
+            while len(self._cache) > self._KEPT:
+                self._cache.popitem(last=False)
+        return values
+
+    def _load(self, name: str) -> Fp64:
+        job, target = self._where[name]
+        result = np.empty(target.stored.shape, np.float64)
+        for move in target.moves:
+            values = self._read(job, move.source)
+            source = slice(move.source_offset, move.source_offset + move.length)
+            place = slice(move.target_offset, move.target_offset + move.length)
+            if target.axis == 1:
+                result[:, place] = values[:, source]
+            else:
+                result[place] = values[source]
+        return result
+
+    def _read(self, job: Job, number: int) -> npt.NDArray[np.float32]:
+        info = job.sources[number]
+        buffer = bytearray(info.nbytes)
+        read_into(self._files.fd(info.path), memoryview(buffer), info.offset, info.path)
+        values = np.frombuffer(buffer, raw_dtype(info.dtype)).reshape(info.shape)
+        return to_fp32(values, info.dtype)

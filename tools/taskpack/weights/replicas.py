@@ -1,0 +1,66 @@
+"""Compare the places that hold the same rows a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+
+from taskpack.errors import CheckpointError
+from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_into
+from taskpack.weights.plan import Replica
+from taskpack.weights.tensors import TensorInfo
+
+
+def refuse_differences(replicas: Sequence[Replica], *, threads: int) -> None:
+    """Read every replica and its original.
+
+    Raises:
+        CheckpointError: Some differ.
+    """
+    files = Files()
+    try:
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            equal = list(pool.map(lambda replica: _equal(replica, files), replicas))
+    finally:
+        files.close()
+    different = [replica for replica, same in zip(replicas, equal, strict=True) if not same]
+    if different:
+        first = different[0]
+        raise CheckpointError(
+            f"{len(different)} copies of the same rows differ, first in {first.tensor}",
+            where=f"{first.first.path} and {first.second.path}",
+            why="replicated tensors must be equal on every rank; the ranks were not in step",
+            fix="use another iteration of this checkpoint, or find which rank is wrong",
+        )
+
+
+def _equal(replica: Replica, files: Files) -> bool:
+    half = BUFFER_BYTES // 2
+    runs = list(
+        zip(
+            _runs(replica.first, replica.first_offset, replica),
+            _runs(replica.second, replica.second_offset, replica),
+            strict=True,
+        )
+    )
+    buffer = memoryview(bytearray(2 * min(half, max(nbytes for (_, nbytes), _ in runs))))
+    size = len(buffer) // 2
+    for (first_at, nbytes), (second_at, _) in runs:
+        for done in range(0, nbytes, max(size, 1)):
+            count = min(size, nbytes - done)
+            one, two = buffer[:count], buffer[size : size + count]
+            read_into(files.fd(replica.first.path), one, first_at + done, replica.first.path)
+            read_into(files.fd(replica.second.path), two, second_at + done, replica.second.path)
+            if one != two:
+                return False
+    return True
+
+
+def _runs(info: TensorInfo, offset: int, replica: Replica) -> Iterator[tuple[int, int]]:
+    """Yield (position, bytes) of the runs that `length` steps along an axis consist of."""
+    step = info.row_nbytes(replica.axis)
+    outer = prod(info.shape[: replica.axis])
+    for index in range(outer):
+        start = index * info.shape[replica.axis] * step if info.shape else 0
+        yield info.offset + start + offset * step, replica.length * step
