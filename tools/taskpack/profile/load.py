@@ -45,12 +45,14 @@ def parse_profile(
         ProfileError: As for `load_profile`.
     """
     document = read_yaml(text, name)
+    written = frozenset(document.lines)
     overridden = {_override(document.data, item): f"--set {item}" for item in overrides}
 
     def where(key: KeyPath) -> str:
-        for depth in range(len(key), 0, -1):
-            if key[:depth] in overridden:
-                return f"{overridden[key[:depth]]} ({dotted(key)})"
+        for path, option in overridden.items():
+            shared = min(len(path), len(key))
+            if path[:shared] == key[:shared] and (len(path) <= len(key) or key not in written):
+                return f"{option} ({dotted(key)})"
         return document.where(key)
 
     return _build(document.data, where, folder=folder)

@@ -8,7 +8,7 @@ and `1e-5` as text. Here a repeated key is an error and a plain scalar is one of
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,10 +19,11 @@ from taskpack.errors import ProfileError
 KeyPath = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
+_MERGE = _TAG + "merge"
 _RESOLVERS = (
     ("null", re.compile(r"^(?:~|null|)$"), ["~", "n", ""]),
     ("bool", re.compile(r"^(?:true|false)$"), list("tf")),
-    ("int", re.compile(r"^[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")),
+    ("int", re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,17})$"), list("-+0123456789")),
     (
         "float",
         re.compile(
@@ -32,6 +33,15 @@ _RESOLVERS = (
     ),
     ("merge", re.compile(r"^<<$"), ["<"]),
 )
+
+
+_PATTERNS = {kind: pattern for kind, pattern, _ in _RESOLVERS}
+_CONVERTERS: dict[str, Callable[[str], Any]] = {
+    "null": lambda _: None,
+    "bool": lambda text: text == "true",
+    "int": int,
+    "float": float,
+}
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -132,6 +142,13 @@ def _compose(text: str, name: str) -> yaml.Node | None:
             why="the file could not be read beyond this place",
             fix="indent with spaces, close brackets and quotes, put a space after each colon",
         ) from None
+    except RecursionError:
+        raise ProfileError(
+            "the text is nested too deeply",
+            where=name,
+            why="no profile has hundreds of brackets in each other",
+            fix="close each bracket where its list ends",
+        ) from None
     except yaml.reader.ReaderError as error:
         raise ProfileError(
             f"the text holds the character {chr(error.character)!r}",
@@ -170,9 +187,10 @@ class _Builder:
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
         own: dict[str, Any] = {}
         merged: dict[str, Any] = {}
-        for key, value in self._pairs(node):
+        # merged keys first, so that the lines of a mapping's own keys win as their values do
+        for key, value in sorted(self._pairs(node), key=lambda pair: pair[0].tag != _MERGE):
             at = (*path, key.value)
-            if key.tag == _TAG + "merge":
+            if key.tag == _MERGE:
                 merged = {**self._merge(value, path), **merged}
                 continue
             if key.value in own:
@@ -181,6 +199,7 @@ class _Builder:
                     f"{dotted(at)} is given twice, first on line {self.lines[at]}",
                     why="one of the two values would be lost",
                     fix="keep one of the two lines",
+                    path=at,
                 )
             self.lines[at] = key.start_mark.line + 1
             own[key.value] = self.value(value, at)
@@ -221,17 +240,11 @@ class _Builder:
 
     def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
         text: str = node.value
-        match node.tag.removeprefix(_TAG):
-            case "str" | "merge":
-                return text
-            case "null":
-                return None
-            case "bool":
-                return text == "true"
-            case "int":
-                return int(text)
-            case "float":
-                return float(text)
+        kind = node.tag.removeprefix(_TAG)
+        if kind in ("str", "merge"):
+            return text
+        if kind in _CONVERTERS and _PATTERNS[kind].fullmatch(text):
+            return _CONVERTERS[kind](text)
         raise self._error(
             node,
             f"{dotted(path) or text} carries the tag {node.tag}",
@@ -239,6 +252,8 @@ class _Builder:
             fix="remove the tag",
         )
 
-    def _error(self, node: yaml.Node, what: str, *, why: str, fix: str) -> ProfileError:
-        line = node.start_mark.line + 1
-        return ProfileError(what, where=f"{self.name}:{line}", why=why, fix=fix)
+    def _error(
+        self, node: yaml.Node, what: str, *, why: str, fix: str, path: KeyPath = ()
+    ) -> ProfileError:
+        place = f"{self.name}:{node.start_mark.line + 1}" + (f" ({dotted(path)})" if path else "")
+        return ProfileError(what, where=place, why=why, fix=fix)
