@@ -80,7 +80,7 @@ class Lora(Section):
     r: Positive = 8
     """Rank: rows of A."""
 
-    alpha: Annotated[float, Field(gt=0)] = 16
+    alpha: Positive = 16
     """The adapter is scaled by alpha / r."""
 
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0

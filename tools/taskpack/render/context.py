@@ -88,6 +88,7 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("MASTER_PORT", platform.master_port, "TCP port on the first node"),
         Setting.of("MICRO_BATCH_SIZE", profile.batch.micro, "samples per NPU and forward pass"),
         Setting.of("GRAD_ACCUMULATION", profile.accumulation, "micro batches per step"),
+        *_global_batch(profile),
         Setting.of("TRAIN_ITERS", train.iters, "steps"),
         Setting.of("SEQ_LENGTH", train.seq_length, "tokens; longer samples are cut"),
         Setting.of("LR", train.lr, "highest learning rate"),
@@ -100,6 +101,14 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("HF_PATH", profile.hf.dir, "Hugging Face folder"),
         Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),
     )
+
+
+def _global_batch(profile: Profile) -> list[Setting]:
+    """Fix the samples per step when the profile does; else launchers derive them from DP."""
+    if profile.batch.global_ is None:
+        return []
+    comment = "samples per step; GRAD_ACCUMULATION follows from it"
+    return [Setting.of("GLOBAL_BATCH_SIZE", profile.batch.global_, comment)]
 
 
 def _recompute(profile: Profile, *, trains: bool) -> dict[str, str | int]:

@@ -1,0 +1,180 @@
+"""What a profile renders to: the two json files, and everything that depends on a key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from taskpack.profile import Profile, release_names
+from taskpack.render import rendered_pack, rendered_task
+from taskpack.render.engine import number, templates_dir
+
+SHIPPED = json.loads(Path(__file__).with_name("shipped_32b.json").read_text(encoding="utf-8"))
+AS_SHIPPED = ("parallel.text_layers=[1, 9, 9, 9, 9, 9, 9, 9]", "train.save_interval=10000")
+
+Load = Callable[..., Profile]
+
+
+def rendered_json(profile: Profile, name: str) -> Any:
+    return json.loads(rendered_task(profile)[PurePosixPath(name)])
+
+
+def script(profile: Profile) -> str:
+    return rendered_task(profile)[PurePosixPath("finetune_qwen2_5_vl.sh")].decode()
+
+
+def test_model_json_equals_the_shipped_one_where_the_profile_does(load: Load) -> None:
+    assert rendered_json(load(*AS_SHIPPED), "model.json") == SHIPPED["model_json"]
+
+
+def test_model_json_of_an_old_release_has_that_releases_keys(load: Load) -> None:
+    rendered = rendered_json(load(*AS_SHIPPED, "release=2.1.0"), "model.json")
+    assert rendered == SHIPPED["model_json_2_1_0"]
+
+
+def test_data_json_equals_the_shipped_one_where_the_profile_does(load: Load) -> None:
+    profile = load("hf.dir=./ckpt/hf_path/Qwen2.5-VL-32B-Instruct")
+    assert rendered_json(profile, "data.json") == SHIPPED["data_json"]
+
+
+@pytest.mark.parametrize("release", release_names())
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["tuning.mode=full", "train.recompute=selective", "train.freeze=[]"],
+        ["train.recompute=full"],
+        ["resume.iteration=40", "resume.optimizer=true"],
+        ["data.max_samples=5", "data.files=[a.json, b.json]", "data.system_tag=system"],
+    ],
+)
+def test_rendered_json_is_strict_json_and_names_no_key_twice(
+    overrides: list[str], release: str, load: Load
+) -> None:
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        assert len({key for key, _ in items}) == len(items)
+        return dict(items)
+
+    files = rendered_task(load(f"release={release}", *overrides))
+    for name in ("model.json", "data.json"):
+        json.loads(files[PurePosixPath(name)], object_pairs_hook=pairs)
+
+
+def test_recompute_goes_into_the_parts_that_train(load: Load) -> None:
+    full = {
+        "recompute_granularity": "full",
+        "recompute_method": "uniform",
+        "recompute_num_layers": 1,
+    }
+    model = rendered_json(load("train.recompute=full"), "model.json")
+    assert full.items() <= model["text_decoder"].items()
+    assert "recompute_granularity" not in model["image_encoder"]["vision_encoder"]
+    model = rendered_json(load("train.recompute=full", "train.freeze=[]"), "model.json")
+    assert full.items() <= model["image_encoder"]["vision_encoder"].items()
+
+
+def test_selective_recompute_has_no_layer_count(load: Load) -> None:
+    profile = load("train.recompute=selective", "tuning.mode=full")
+    text = rendered_json(profile, "model.json")["text_decoder"]
+    assert [key for key in text if key.startswith("recompute")] == ["recompute_granularity"]
+
+
+def test_freeze_sets_both_booleans(load: Load) -> None:
+    encoder = rendered_json(load("train.freeze=[projector]"), "model.json")["image_encoder"]
+    assert encoder["vision_encoder"]["freeze"] is False
+    assert encoder["vision_projector"]["freeze"] is True
+
+
+def test_a_canonical_profile_says_so_in_both_parts(load: Load) -> None:
+    overrides = ["tuning.lora.canonical=true", "tuning.lora.targets=[q_proj]"]
+    model = rendered_json(load(*overrides), "model.json")
+    assert model["text_decoder"]["canonical_model"] is True
+    assert model["image_encoder"]["vision_encoder"]["canonical_model"] is True
+
+
+def test_several_data_files_are_joined_by_commas_without_spaces(load: Load) -> None:
+    data = rendered_json(load("data.files=[./a.json, ./b.json]"), "data.json")
+    assert data["dataset_param"]["basic_parameters"]["dataset"] == "./a.json,./b.json"
+
+
+def test_virtual_stages_are_nested_lists(load: Load) -> None:
+    profile = load(
+        "tuning.mode=full",
+        "parallel.text_layers=[[4, 9, 9, 9], [9, 9, 9, 6]]",
+        "parallel.vision_layers=[[32, 0, 0, 0], [0, 0, 0, 0]]",
+    )
+    model = rendered_json(profile, "model.json")
+    assert model["text_decoder"]["pipeline_num_layers"] == [[4, 9, 9, 9], [9, 9, 9, 6]]
+    assert "VP_SIZE" in script(profile)
+
+
+def test_the_same_profile_gives_the_same_bytes(load: Load) -> None:
+    assert rendered_task(load()) == rendered_task(load())
+
+
+def test_no_machine_reaches_a_rendered_file(load: Load) -> None:
+    for path, content in {**rendered_task(load()), **rendered_pack()}.items():
+        assert str(templates_dir().parent).encode() not in content, path
+        assert not re.search(rb"20\d\d-\d\d-\d\d", content), path
+
+
+def test_every_rendered_script_names_its_profile(load: Load) -> None:
+    for path, content in rendered_task(load()).items():
+        if path.suffix == ".sh" and path.parent.name != "lib":
+            assert b"# Rendered from tasks/qwen2.5vl-32b/profile.yaml by taskpack" in content, path
+            assert b"# Edit that file, then run: make render MODEL=qwen2.5vl-32b" in content, path
+
+
+def test_shell_libraries_are_copied_verbatim(load: Load) -> None:
+    files = rendered_task(load())
+    sources = [path for path in (templates_dir() / "lib").iterdir() if path.is_file()]
+    assert sources
+    for source in sources:
+        assert files[PurePosixPath("lib") / source.name] == source.read_bytes()
+
+
+def test_rendered_files_have_unix_line_ends_and_end_in_one(load: Load) -> None:
+    for path, content in {**rendered_task(load()), **rendered_pack()}.items():
+        assert b"\r" not in content, path
+        assert content.endswith(b"\n") and not content.endswith(b"\n\n"), path
+
+
+def test_editing_tp_changes_every_file_that_depends_on_it(load: Load) -> None:
+    before, after = (rendered_task(load("platform.nodes=4", f"parallel.tp={tp}")) for tp in (2, 4))
+    finetune = script(load("platform.nodes=4", "parallel.tp=4"))
+    assert "readonly TP=4" in finetune
+    assert '"tp": 4,' in finetune and '"vision_tp": 4,' in finetune
+    changed = {path for path in before if before[path] != after[path]}
+    assert PurePosixPath("finetune_qwen2_5_vl.sh") in changed
+    kept = [content for path, content in after.items() if path not in changed]
+    for content in kept:
+        assert b"TP 2" not in content and b"TP=2" not in content and b'"tp": 2' not in content
+
+
+def test_editing_the_layers_changes_model_json_and_the_layout_check(load: Load) -> None:
+    profile = load(AS_SHIPPED[0])
+    layers = [1, 9, 9, 9, 9, 9, 9, 9]
+    text = rendered_json(profile, "model.json")["text_decoder"]
+    assert text["pipeline_num_layers"] == layers
+    assert f'"text_layers": {layers},' in script(profile)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1e-5, "1.0e-5"),
+        (2.5e-7, "2.5e-7"),
+        (1e16, "1.0e16"),
+        (0.0, "0.0"),
+        (0.1, "0.1"),
+        (16, "16"),
+        (1000000.0, "1000000.0"),
+    ],
+)
+def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
+    assert number(value) == text
+    assert float(text) == value
