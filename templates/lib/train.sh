@@ -117,20 +117,21 @@ steady_mean() {
 
 # summarize <log>: iterations, step time and speed of the job
 summarize() {
-  local log=$1 ms used seen tokens batch nans
+  local log=$1 ms used seen last tokens batch nans
   read -r ms used seen < <(numbers_after 'elapsed time per iteration \(ms\)' "$log" | steady_mean) || true
   if [[ -z ${ms:-} ]]; then
     note "no iteration in $log: the last rank prints them, on node $((NNODES - 1))"
     return
   fi
+  last=$(grep -aoE 'iteration +[0-9]+/' "$log" | tail -n 1 | tr -dc '0-9')
   read -r tokens _ < <(numbers_after 'tokens per sample' "$log" | steady_mean) || true
   batch=$(numbers_after 'global batch size' "$log" | tail -n 1)
   nans=$(numbers_after 'number of nan iterations' "$log" | tail -n 1)
-  LC_ALL=C awk -v ms="$ms" -v used="$used" -v seen="$seen" -v tokens="${tokens:-0}" \
-    -v batch="${batch:-$GLOBAL_BATCH_SIZE}" 'BEGIN {
+  LC_ALL=C awk -v ms="$ms" -v used="$used" -v seen="$seen" -v last="$last" \
+    -v tokens="${tokens:-0}" -v batch="${batch:-$GLOBAL_BATCH_SIZE}" 'BEGIN {
       rate = batch * 1000 / ms
-      printf "iterations:      %d (%d after warm-up)\n", seen, used
-      printf "mean step time:  %.1f ms\n", ms
+      printf "iterations:      %d\n", last
+      printf "mean step time:  %.1f ms (last %d of %d log lines)\n", ms, used, seen
       printf "samples/s:       %.3f\n", rate
       if (tokens > 0) printf "tokens/s:        %.1f\n", rate * tokens
     }'

@@ -115,8 +115,8 @@ wait_for_line() {
 @test "the summary leaves the warm-up out" {
   stub_training 4
   run -0 --separate-stderr finetune
-  [[ $output == *"iterations:      4 (2 after warm-up)"* ]]
-  [[ $output == *"mean step time:  1003.5 ms"* ]]
+  [[ $output == *$'\niterations:      4\n'* ]]
+  [[ $output == *"mean step time:  1003.5 ms (last 2 of 4 log lines)"* ]]
   [[ $output == *"samples/s:       31.888"* ]]
   [[ $output == *"tokens/s:        15944.2"* ]]
 }
@@ -124,21 +124,20 @@ wait_for_line() {
 @test "the warm-up is at most 50 iterations" {
   stub_training 120
   run -0 --separate-stderr finetune
-  [[ $output == *"iterations:      120 (70 after warm-up)"* ]]
-  [[ $output == *"mean step time:  1085.5 ms"* ]]
+  [[ $output == *"mean step time:  1085.5 ms (last 70 of 120 log lines)"* ]]
 }
 
 @test "a run of one step has a summary" {
   stub_training 1
   run -0 --separate-stderr finetune
-  [[ $output == *"iterations:      1 (1 after warm-up)"*"mean step time:  90000.0 ms"* ]]
+  [[ $output == *$'\niterations:      1\n'*"mean step time:  90000.0 ms (last 1 of 1 log lines)"* ]]
 }
 
 @test "lines that two processes glued together are counted" {
   training_log 4 | tr -d '\n' | sed 's/ \[2026/noise of another rank [2026/g' >"$BATS_TEST_TMPDIR/output"
   stub torchrun "cat '$BATS_TEST_TMPDIR/output'"
   run -0 --separate-stderr finetune
-  [[ $output == *"iterations:      4 (2 after warm-up)"*"mean step time:  1003.5 ms"* ]]
+  [[ $output == *"iterations:      4"*"mean step time:  1003.5 ms (last 2 of 4 log lines)"* ]]
 }
 
 @test "a log without tokens has a summary without tokens" {
