@@ -54,9 +54,16 @@ check_hf_folder() {
   fi
 }
 
-# check_save_path: a fresh run must not write into its own source
+# check_save_path: the first save comes hours after the start
 check_save_path() {
-  local tracker=$SAVE_PATH/latest_checkpointed_iteration.txt
+  local tracker=$SAVE_PATH/latest_checkpointed_iteration.txt parent=$SAVE_PATH
+  while [[ ! -e $parent ]]; do
+    parent=$(dirname -- "$parent")
+  done
+  if [[ ! -d $parent || ! -w $parent ]]; then
+    problem 5 "SAVE_PATH '$SAVE_PATH' cannot be written" "$parent, seen from $CHECKOUT" \
+      "checkpoints go there" "make $parent a folder that $(id -un) may write to, or set another SAVE_PATH"
+  fi
   if [[ -n $RESUME_ITERATION || ! -f $tracker ]]; then
     return
   fi

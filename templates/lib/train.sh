@@ -123,7 +123,7 @@ summarize() {
     note "no iteration in $log: the last rank prints them, on node $((NNODES - 1))"
     return
   fi
-  last=$(grep -aoE 'iteration +[0-9]+/' "$log" | tail -n 1 | tr -dc '0-9')
+  last=$(grep -aoE 'iteration +[0-9]+/' "$log" | tail -n 1 | tr -dc '0-9' || true)
   read -r tokens _ < <(numbers_after 'tokens per sample' "$log" | steady_mean) || true
   batch=$(numbers_after 'global batch size' "$log" | tail -n 1)
   nans=$(numbers_after 'number of nan iterations' "$log" | tail -n 1)
@@ -140,7 +140,7 @@ summarize() {
   fi
 }
 
-# publish: the saved weights keep the layout file and get modes the group can read
+# publish: the saved weights keep the layout file and get modes that the group can read
 publish() {
   local source=$LOAD_PATH/taskpack_layout.json copy=$SAVE_PATH/taskpack_layout.json
   if [[ ! -d $SAVE_PATH ]]; then
@@ -149,17 +149,16 @@ publish() {
   fi
   if [[ -f $source && ! -f $copy ]]; then
     # Nodes that share SAVE_PATH write the same bytes; the rename keeps each copy whole.
-    cp -- "$source" "$copy.node$NODE_RANK"
-    mv -f -- "$copy.node$NODE_RANK" "$copy"
+    cp -T -- "$source" "$copy.node$NODE_RANK" && mv -fT -- "$copy.node$NODE_RANK" "$copy" || return
   fi
-  set_modes || note "warning: some modes in $SAVE_PATH could not be set; other users may not read it"
+  set_modes
 }
 
 # set_modes: only what Megatron and we write, in case SAVE_PATH holds other things as well
 set_modes() {
   local paths=("$SAVE_PATH"/iter_* "$SAVE_PATH/latest_checkpointed_iteration.txt" "$SAVE_PATH/taskpack_layout.json")
   local path existing=()
-  chmod 750 "$SAVE_PATH"
+  chmod 750 "$SAVE_PATH" || return
   for path in "${paths[@]}"; do
     if [[ -e $path ]]; then
       existing+=("$path")

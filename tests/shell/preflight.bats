@@ -144,6 +144,12 @@ teardown() {
   has_error "SAVE_PATH and LOAD_PATH are both"
 }
 
+@test "a SAVE_PATH that cannot be written is refused before the start" {
+  touch file
+  SAVE_PATH=file/of/mine run -5 --separate-stderr finetune
+  has_error "SAVE_PATH 'file/of/mine' cannot be written" "file, seen from $CHECKOUT"
+}
+
 @test "an earlier run under SAVE_PATH is noted when a run starts" {
   mkdir save_dir
   echo 5000 >save_dir/latest_checkpointed_iteration.txt

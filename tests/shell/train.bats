@@ -176,6 +176,19 @@ wait_for_line() {
   [[ $(stat -c %a save_dir/notes.sh) == 700 ]]
 }
 
+@test "a run that cannot copy the layout file is still a success, with a warning" {
+  mkdir -p save_dir/taskpack_layout.json.node0
+  run -0 --separate-stderr finetune
+  [[ $stderr == *"warning: layout and modes of save_dir are not complete"* ]]
+}
+
+@test "a checkout whose logs cannot be written is refused" {
+  touch logs
+  run -5 --separate-stderr finetune
+  has_error "the folder 'logs' cannot be made" "$CHECKOUT"
+  [[ ! -e $CALLS/torchrun ]]
+}
+
 @test "a failed run gets no layout file" {
   stub torchrun 'mkdir -p save_dir; exit 1'
   run -1 finetune
