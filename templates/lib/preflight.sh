@@ -4,8 +4,8 @@
 # check_checkout: the trainer and the rendered json
 check_checkout() {
   local file
-  if [[ ! -f $ENTRY || ! -d mindspeed_mm ]]; then
-    problem 5 "$CHECKOUT is no MindSpeed-MM checkout" "$CHECKOUT/$ENTRY and $CHECKOUT/mindspeed_mm" \
+  if [[ ! -f $ENTRY ]]; then
+    problem 5 "$CHECKOUT is no MindSpeed-MM checkout" "$CHECKOUT/$ENTRY" \
       "the scripts run MindSpeed-MM from the folder that contains tasks/" \
       "cp -r tasks <MindSpeed-MM checkout>/ and start the copy there"
   fi

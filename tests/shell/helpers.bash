@@ -56,8 +56,8 @@ rank_files() {
 # with_everything: what a real start on one node of 16 NPUs needs; torchrun is a stub
 with_everything() {
   local mm=ckpt/mm_path/Qwen2.5-VL-32B-Instruct hf=ckpt/hf_path/Qwen2.5-VL-32B-Instruct
-  mkdir -p mindspeed_mm/tools "$hf" data
-  touch pretrain_vlm.py mindspeed_mm/tools/tools.json
+  mkdir -p "$hf" data
+  touch pretrain_vlm.py
   touch "$hf/config.json" "$hf/preprocessor_config.json" data/mllm_format_llava_instruct_data.json
   rank_files "$mm/release" 2 8
   echo release >"$mm/latest_checkpointed_iteration.txt"

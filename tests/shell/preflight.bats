@@ -29,7 +29,7 @@ teardown() {
 }
 
 @test "a folder that is no checkout is refused" {
-  rm -r mindspeed_mm
+  rm pretrain_vlm.py
   run -5 --separate-stderr finetune
   has_error "$CHECKOUT is no MindSpeed-MM checkout" "cp -r tasks"
 }
