@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 from taskpack.errors import ProfileError
 from taskpack.profile import Profile, load_profile, profile_from_dict, to_yaml
 
@@ -283,3 +284,18 @@ def test_faults_of_plain_data_name_the_data(load: Callable[..., Profile]) -> Non
     with pytest.raises(ProfileError) as caught:
         profile_from_dict(data, where="the narrow twin")
     assert caught.value.where == "the narrow twin (modle)"
+
+
+def sections(model: type[BaseModel]) -> list[type[BaseModel]]:
+    below = [field.annotation for field in model.model_fields.values()]
+    found = [model]
+    for part in below:
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            found += sections(part)
+    return found
+
+
+def test_every_key_says_what_it_means() -> None:
+    for section in sections(Profile):
+        for name, field in section.model_fields.items():
+            assert field.description and field.description.endswith((".", "`.")), (section, name)

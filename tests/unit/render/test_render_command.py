@@ -178,3 +178,19 @@ def test_an_unknown_release_is_refused(task: Path, capsys: pytest.CaptureFixture
     assert task.is_dir()
     assert main(["render", MODEL, "--release", "26.2"]) == 2
     assert "release '26.2' of MindSpeed-MM is not known" in capsys.readouterr().err
+
+
+def test_overrides_that_the_profile_does_not_hold_are_noted(
+    task: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", MODEL, "--set", "train.seq_length=2048"]) == 0
+    assert capsys.readouterr().err == (
+        "note: rendered with train.seq_length=2048; the profile itself is unchanged, "
+        "so `render --check` will name these files\n"
+    )
+    assert json.loads((task / "model.json").read_text())["text_decoder"]["seq_length"] == 2048
+    assert main(["render", MODEL, "--check"]) == 1
+
+
+def test_the_committed_tasks_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "--all", "--check"]) == 0, capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -134,6 +135,9 @@ def _run_render(args: argparse.Namespace) -> int:
         failures = [failure for pair in folders for failure in check_task(*pair)]
         raise_collected(failures if args.out else [*failures, *check_pack(root)])
         return _report([], [f"{model} is what its profile renders to" for model in models], args)
+    if overrides and not args.out:
+        hint = "the profile itself is unchanged, so `render --check` will name these files"
+        print(f"note: rendered with {', '.join(overrides)}; {hint}", file=sys.stderr)
     changed = [path for pair in folders for path in render_task(*pair)]
     changed += [] if args.out else render_pack(root)
     return _report(changed, [str(path) for path in changed] or ["nothing to change"], args)

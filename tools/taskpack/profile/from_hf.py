@@ -17,13 +17,13 @@ from taskpack.errors import ProfileError, raise_collected
 from taskpack.parallel import PipelineSplit
 from taskpack.profile._section import freeze
 from taskpack.profile.architecture import Architecture
-from taskpack.profile.checks import divisors
 from taskpack.profile.faults import faults_of
 from taskpack.profile.parameters import (
     embedding_parameters,
     text_layer_parameters,
     vision_parameters,
 )
+from taskpack.profile.rules import divisors
 from taskpack.profile.yaml_loader import dotted
 
 FAMILIES = ("qwen2_5_vl",)

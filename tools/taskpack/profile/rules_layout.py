@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from taskpack.parallel import PipelineSplit
-from taskpack.profile.checks import choices, divisors, rule
 from taskpack.profile.faults import Fault
 from taskpack.profile.model import Profile
+from taskpack.profile.rules import choices, divisors, rule
 from taskpack.profile.yaml_loader import KeyPath
 
 _TEXT: KeyPath = ("parallel", "text_layers")
@@ -203,3 +203,15 @@ def _world(profile: Profile) -> Iterator[Fault]:
             f"use {least} nodes of {platform.npus_per_node} NPUs"
             + (f" or a multiple of {least}" if least > 1 else ""),
         )
+
+
+RULES = (
+    _heads,
+    _windows,
+    _sums,
+    _stages,
+    _tensor_parallel,
+    _context_parallel,
+    _virtual_stages,
+    _world,
+)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from taskpack.errors import nearest
-from taskpack.profile.checks import rule
 from taskpack.profile.faults import Fault
 from taskpack.profile.model import Profile
 from taskpack.profile.releases import load_release, release_names
+from taskpack.profile.rules import rule
 from taskpack.profile.yaml_loader import KeyPath
 
 FUSED_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
@@ -209,3 +209,18 @@ def _shell_text(profile: Profile) -> Iterator[Fault]:
                 "the value stands in quotes in the rendered scripts, where it means something else",
                 "write the value itself; the environment can override it at launch",
             )
+
+
+RULES = (
+    _release,
+    _one_batch_size,
+    _global_batch,
+    _train,
+    _recompute,
+    _targets,
+    _canonical,
+    _files,
+    _pixels,
+    _environment,
+    _shell_text,
+)

@@ -80,6 +80,7 @@ def layout_lines(profile: Profile) -> tuple[str, ...]:
 
 
 def _settings(profile: Profile) -> tuple[Setting, ...]:
+    """List what a launch may override; what is baked into model.json or data.json is not here."""
     train, platform, paths = profile.train, profile.platform, profile.paths
     resumes = profile.resume.iteration is not None
     return (
@@ -98,7 +99,6 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("LOAD_PATH", paths.save if resumes else paths.mm, "weights to start from"),
         *([Setting.of("BASE_PATH", paths.mm, "converted base weights")] if resumes else []),
         Setting.of("SAVE_PATH", paths.save, "checkpoints of this run"),
-        Setting.of("HF_PATH", profile.hf.dir, "Hugging Face folder"),
         Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),
     )
 
