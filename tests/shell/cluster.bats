@@ -39,6 +39,13 @@ node_arguments() {
   [[ $(node_arguments) == '4 2 worker-10' ]]
 }
 
+@test "on worker-10 the line of worker-1 is another machine" {
+  stub_hostname "10.0.0.70 fd00::70" worker-10.cluster
+  printf 'worker-1\n10.0.0.7\nfd00::7\n10.0.0.70\n' >hosts
+  HOSTFILE=hosts run -0 --separate-stderr finetune --dry-run
+  [[ $(node_arguments) == '4 3 worker-1' ]]
+}
+
 @test "10.0.0.7 is neither 10.0.0.70 nor 110.0.0.7" {
   printf '10.0.0.70\n110.0.0.7\n10.0.0.7\n10x0.0.7\n' >hosts
   HOSTFILE=hosts run -0 --separate-stderr finetune --dry-run

@@ -53,10 +53,10 @@ stub_training() {
   run -37 bash tasks/qwen2.5vl/run_exp_MA.sh
 }
 
-# start_in_background: sets pid to the launcher's own, once its trainer is ready. A launcher that
+# start_in_background [<word>...]: sets pid to the launcher's own, once its trainer is ready. A launcher that
 # hangs fails its test: timeout passes signals on to it alone, and kills it after a while.
 start_in_background() {
-  timeout --foreground -s KILL 30 bash "$TASK/finetune_qwen2_5_vl.sh" >out 2>err 3>&- &
+  "$@" timeout --foreground -s KILL 30 bash "$TASK/finetune_qwen2_5_vl.sh" >out 2>err 3>&- &
   pid=$!
   wait_for_line ready
 }
@@ -94,6 +94,16 @@ wait_for_line() {
   kill -TERM "$pid"
   wait "$pid" || status=$?
   [[ $status -eq 8 ]]
+}
+
+@test "a signal to the whole process group leaves the log alive until torchrun is done" {
+  stub torchrun "trap 'sleep 0.3; echo saved; exit 9' TERM" 'echo ready' 'while true; do sleep 0.05; done'
+  local pid status=0
+  start_in_background setsid
+  kill -TERM -- "-$pid"
+  wait "$pid" || status=$?
+  [[ $status -eq 9 ]]
+  grep -Fxq saved logs/*.log
 }
 
 @test "a torchrun that dies of a signal is a failure" {
