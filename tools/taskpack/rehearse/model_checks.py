@@ -1,0 +1,138 @@
+"""Checks with transformers and peft: the exported folder behaves like what was trained."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from taskpack.errors import CheckpointError
+from taskpack.rehearse.engine.dataset import SampleMaker, collate, read_rows
+from taskpack.rehearse.engine.model import load_strictly
+from taskpack.rehearse.outcome import Check
+from taskpack.rehearse.processor import load_image_processor
+
+if TYPE_CHECKING:
+    import torch
+
+PROBE_ROWS = 3
+NEW_TOKENS = 12
+ROUNDING_ALLOWANCE = 2.0
+"""Times the measured effect of one rounding; a weight on a tie may round the other way."""
+LEAST_EFFECT = 10.0
+"""The adapter must move the logits this many times more than the tolerance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Rows that every model is asked about."""
+
+    batch: dict[str, torch.Tensor]
+    prompt: dict[str, torch.Tensor]
+    """The first row up to its answer."""
+    tokenizer: Any
+
+
+def make_probe(checkout: Path, task: Path) -> Probe:
+    """Take a few rows of the rehearsal's own data: with an image, and without if there are any."""
+    from transformers import AutoTokenizer
+
+    data = json.loads((task / "data.json").read_text(encoding="utf-8"))
+    structure = json.loads((task / "model.json").read_text(encoding="utf-8"))
+    section = data["dataset_param"]
+    hf_ref = checkout / section["preprocess_parameters"]["model_name_or_path"]
+    basic = section["basic_parameters"]
+    basic["dataset"] = ",".join(str(checkout / name) for name in basic["dataset"].split(","))
+    basic["dataset_dir"] = str(checkout / basic["dataset_dir"])
+    tokenizer = AutoTokenizer.from_pretrained(hf_ref)
+    seq_length = structure["text_decoder"]["seq_length"]
+    maker = SampleMaker(data, tokenizer, load_image_processor(hf_ref), seq_length=seq_length)
+    rows, _ = read_rows(data)
+    ordered = sorted(rows, key=lambda row: -len(row.images))
+    chosen = [*ordered[: PROBE_ROWS - 1], ordered[-1]]
+    image_id = structure["img_context_token_id"]
+    samples = [maker.make(row) for row in chosen]
+    batch = collate(samples, pad_id=tokenizer.pad_token_id, image_id=image_id)
+    first = collate(samples[:1], pad_id=tokenizer.pad_token_id, image_id=image_id)
+    asked = next(n for n, label in enumerate(samples[0].labels) if label >= 0)
+    prompt = {
+        name: value[:, :asked] if value.shape == first["input_ids"].shape else value
+        for name, value in first.items()
+    }
+    return Probe(batch, prompt, tokenizer)
+
+
+def logits(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Run a model in float32 on everything its forward knows: [tokens, V]."""
+    import torch
+
+    with torch.inference_mode():
+        output = model(**_known(model, inputs)).logits
+    kept: torch.Tensor = output[inputs["attention_mask"].bool()]
+    return kept
+
+
+def _known(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    core = model.get_base_model() if hasattr(model, "get_base_model") else model
+    names = inspect.signature(core.forward).parameters
+    return {n: value for n, value in inputs.items() if n in names and n != "labels"}
+
+
+def check_merge(base: Path, adapter: Path, export: Path, probe: Probe) -> Check:
+    """Compare the exported model with base + adapter in peft.
+
+    The adapter comes from the engine's own peft copy, not from the rank files. All three run in
+    float32; the export holds each merged weight rounded once to bfloat16, and the tolerance is
+    what that rounding does to peft's own merge.
+    """
+    import torch
+    from peft import PeftModel
+
+    model = load_strictly(base)
+    plain = logits(model, probe.batch)
+    peft: Any = PeftModel.from_pretrained(model, str(adapter))
+    wanted = logits(peft.eval(), probe.batch)
+    merged = peft.merge_and_unload()
+    for parameter in merged.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16).float()
+    rounding = _distance(logits(merged, probe.batch), wanted)
+    found = _distance(logits(load_strictly(export), probe.batch), wanted)
+    effect, tolerance = _distance(plain, wanted), ROUNDING_ALLOWANCE * rounding
+    passed = found <= tolerance and effect >= LEAST_EFFECT * tolerance
+    detail = (
+        f"max |difference| {found:.2e} over {wanted.numel()} logits; tolerance {tolerance:.2e} = "
+        f"{ROUNDING_ALLOWANCE:g} x what one bfloat16 rounding of the merged weights does; "
+        f"the adapter itself moves them by {effect:.2e}"
+    )
+    return Check("merged model equals base + adapter", passed, detail)
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).abs().max())
+
+
+def check_loads(export: Path, probe: Probe) -> Check:
+    """Load the exported folder as a user would, and let it write."""
+    import torch
+
+    name = "export loads and generates"
+    try:
+        model: Any = load_strictly(export)
+    except CheckpointError as error:
+        return Check(name, False, str(error.what))
+    count = len(probe.prompt["input_ids"][0])
+    with torch.inference_mode():
+        ids = model.eval().generate(
+            **_for_generate(model, probe.prompt), max_new_tokens=NEW_TOKENS, do_sample=False
+        )
+    text = probe.tokenizer.decode(ids[0, count:], skip_special_tokens=True)
+    new = len(ids[0]) - count
+    detail = f"no missing or unexpected tensor; {new} tokens generated: {text!r}"
+    return Check(name, new > 0, detail)
+
+
+def _for_generate(model: Any, prompt: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    known = _known(model, prompt)
+    return {name: value for name, value in known.items() if name != "labels"}

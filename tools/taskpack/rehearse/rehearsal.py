@@ -1,0 +1,156 @@
+"""`taskpack rehearse`: from a model's name to a verdict."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from taskpack.errors import HostError, ProfileError
+from taskpack.paths import task_dir
+from taskpack.profile import Profile, load_profile
+from taskpack.rehearse.engine_seam import CpuEngine, Engine
+from taskpack.rehearse.outcome import Check, Outcome, thirds
+from taskpack.rehearse.report import write_report
+from taskpack.rehearse.runner import ROUND_TRIP, Sources, Stage, describe, run_scripts
+from taskpack.rehearse.twin import Wishes, narrow
+
+LEAST_FALL = 0.02
+"""Share of the loss by which its last third must lie below its first."""
+FROZEN_PREFIXES = {
+    "vision": ("visual.patch_embed.", "visual.blocks."),
+    "projector": ("visual.merger.",),
+}
+USER_SEQ_LENGTH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is rehearsed, and what of it is kept."""
+
+    model: str
+    overrides: Sequence[str] = ()
+    sources: Sources = field(default_factory=Sources)
+    steps: int | None = None
+    report: Path | None = None
+    keep: Path | None = None
+
+
+def rehearse(order: Order, *, out: TextIO, engine: Engine | None = None) -> Outcome:
+    """Run a task end to end with a narrow copy of its model.
+
+    Args:
+        order: What to do.
+        out: Where progress is shown.
+        engine: What trains; by default this host's CPU.
+
+    Raises:
+        ProfileError: The profile or an option is wrong.
+        HostError: A script failed, or something is not installed.
+    """
+    started = time.perf_counter()
+    chosen = engine or CpuEngine()
+    profile = load_profile(task_dir(order.model) / "profile.yaml", order.overrides)
+    tuning = _tuning(profile)
+    own_rows = order.sources.data is not None
+    wishes = Wishes(tuning, order.steps, *([USER_SEQ_LENGTH] if own_rows else []))
+    twin = narrow(profile, wishes)
+    outcome = Outcome(profile.model, tuning, chosen.name, chosen.limits)
+    describe(outcome, profile, twin)
+    with _scratch(order.keep, out) as checkout:
+        stage = Stage(checkout, twin, tuning=tuning, outcome=outcome, out=out)
+        try:
+            stage.build(order.sources, chosen)
+            run_scripts(stage, tuning=tuning)
+            stage.say("== checks")
+            for check in run_checks(stage, chosen, tuning=tuning):
+                outcome.checks.append(check)
+        finally:
+            outcome.seconds = time.perf_counter() - started
+            if order.report is not None:
+                write_report(outcome, order.report)
+    return outcome
+
+
+def _tuning(profile: Profile) -> str:
+    tuning = os.environ.get("TUNING") or profile.tuning.mode
+    if tuning not in ("lora", "full"):
+        raise ProfileError(
+            f"TUNING is {tuning!r}",
+            where="environment",
+            why="it selects what is trained",
+            fix="use full or lora, or unset it to follow tuning.mode of the profile",
+        )
+    return tuning
+
+
+@contextmanager
+def _scratch(keep: Path | None, out: TextIO) -> Iterator[Path]:
+    """Give a folder that goes when all went well; after a failure it stays and is named."""
+    if keep is not None:
+        if keep.exists() and any(keep.iterdir()):
+            raise HostError(
+                f"{keep} is not empty",
+                where=str(keep),
+                why="a rehearsal builds its own checkout there",
+                fix="name a new folder",
+            )
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+        return
+    folder = Path(tempfile.mkdtemp(prefix="taskpack-rehearse-"))
+    try:
+        yield folder
+    except HostError:
+        print(f"the scratch checkout is kept: {folder}", file=out)
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    shutil.rmtree(folder)
+
+
+def run_checks(stage: Stage, engine: Engine, *, tuning: str) -> Iterator[Check]:
+    """Test the results, each check on its own."""
+    from taskpack.rehearse import model_checks, weights_checks
+
+    twin = stage.twin
+    base, round_trip = stage.path(twin.hf.dir), stage.path(ROUND_TRIP)
+    export, trained = stage.path(twin.paths.export), engine.trained_dir(stage.checkout)
+    yield weights_checks.check_accounted(
+        stage.path(twin.paths.mm),
+        base,
+        round_trip,
+        rank_files=twin.parallel.tp * twin.parallel.pp,
+    )
+    yield weights_checks.check_round_trip(base, round_trip)
+    yield check_loss(stage.outcome.losses, steps=twin.train.iters)
+    probe = model_checks.make_probe(stage.checkout, stage.task)
+    if tuning == "full" and trained is not None:
+        frozen = tuple(prefix for part in twin.train.freeze for prefix in FROZEN_PREFIXES[part])
+        yield weights_checks.check_full_export(base, trained, export, frozen=frozen)
+    elif trained is not None:
+        targets = weights_checks.adapted_weights(trained)
+        yield weights_checks.check_untouched(base, export, targets=targets)
+        yield model_checks.check_merge(base, trained, export, probe)
+    yield model_checks.check_loads(export, probe)
+
+
+def check_loss(losses: Sequence[float], *, steps: int) -> Check:
+    """Compare the medians of the first and the last third of the steps."""
+    name = "loss fell"
+    if len(losses) != steps:
+        return Check(name, False, f"the log has {len(losses)} losses for {steps} steps")
+    first, last = thirds(losses)
+    fall = (first - last) / first if first else 0.0
+    detail = (
+        f"median {first:.3f} in the first third of {steps} steps, {last:.3f} in the last: "
+        f"{fall:.0%} lower (at least {LEAST_FALL:.0%} is asked for)"
+    )
+    return Check(name, fall >= LEAST_FALL, detail)
