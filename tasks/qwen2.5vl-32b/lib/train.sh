@@ -33,7 +33,7 @@ source_ascend_environment() {
   done
   # errexit is off inside an `if` condition anyway, so the vendor's own failures cannot end us.
   if ! source_first "${toolkits[@]}"; then
-    note "warning: no CANN set_env.sh under $ASCEND_PREFIX, /usr/local/Ascend or /usr/local/npu; the environment is used as it is"
+    note "warning: no CANN set_env.sh under $ASCEND_PREFIX or the usual prefixes; the environment is used as it is"
   fi
   source_first "${atbs[@]}" || true
 }
