@@ -2,10 +2,11 @@
 
 from taskpack.weights.account import Account
 from taskpack.weights.adapter import peft_to_mm
-from taskpack.weights.convert import hf_to_mm, mm_to_hf
+from taskpack.weights.convert import hf_to_mm, mm_to_hf, resplit
 from taskpack.weights.layout import Layout
 from taskpack.weights.merge import MergeReport, lora_merge
 from taskpack.weights.run import Options
+from taskpack.weights.verify import verify_account, verify_equal
 
 __all__ = [
     "Account",
@@ -16,4 +17,7 @@ __all__ = [
     "lora_merge",
     "mm_to_hf",
     "peft_to_mm",
+    "resplit",
+    "verify_account",
+    "verify_equal",
 ]

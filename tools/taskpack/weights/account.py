@@ -62,6 +62,17 @@ class Account:
             "strays": list(self.strays),
         }
 
+    def __str__(self) -> str:
+        text = (
+            f"{self.read_tensors} tensors read, {self.written_tensors} written"
+            f" ({self.written_bytes / 2**30:.2f} GiB {self.dtype})"
+        )
+        if self.compared_tensors:
+            text += f", {self.compared_tensors} replicas compared"
+        for reason, count in _by_reason(self.dropped).items():
+            text += f", {count} dropped ({reason})"
+        return text + ", 0 unexplained"
+
 
 def _by_reason(dropped: Mapping[str, str]) -> dict[str, int]:
     counts: dict[str, int] = {}

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from taskpack.errors import raise_collected
 from taskpack.weights.account import Account, source_digest
-from taskpack.weights.hf_config import read_hf_config
+from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import hf_output, hf_source
 from taskpack.weights.layout import Layout, LayoutRecord
-from taskpack.weights.mm_checkpoint import mm_output, mm_source, padded_vocab, vocab_faults
+from taskpack.weights.mm_checkpoint import (
+    mm_output,
+    mm_source,
+    model_of,
+    padded_vocab,
+    vocab_faults,
+)
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.rows import entries
-from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
+from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
 from taskpack.weights.sides import mm_side
 
 
@@ -46,24 +53,9 @@ def hf_to_mm(
         [*layout.faults(config.dims, where=where), *vocab_faults(config, layout, options, where)]
     )
     source, strays = hf_source(hf_dir, config, layout)
-    stored = mm_side(
-        entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied),
-        layout,
-        padded_vocab=padded_vocab(config, layout) if options.pad_vocab else 0,
-        tied=config.tied,
+    return _write_mm(
+        source, mm_dir, config, layout, options=options, iteration=iteration, strays=strays
     )
-    dtype = dtype_to_write(source, options)
-    record = LayoutRecord(
-        family=config.family.name,
-        layout=layout,
-        dtype=dtype,
-        tied=config.tied,
-        dims=config.dims,
-        release=options.release,
-        source=source_digest(source.infos),
-    )
-    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
-    return run(source, stored, output, dtype=dtype, options=options, strays=strays)
 
 
 def mm_to_hf(
@@ -97,3 +89,73 @@ def mm_to_hf(
     dtype = dtype_to_write(source, options)
     output, stored = hf_output(hf_dir, hf_ref, config, dtype=dtype)
     return run(source, stored, output, dtype=dtype, options=options)
+
+
+def resplit(
+    mm_dir: Path,
+    out_dir: Path,
+    *,
+    target: Layout,
+    source: Layout | None = None,
+    model: HfConfig | None = None,
+    iteration: str = "latest",
+    options: Options = DEFAULT_OPTIONS,
+    where: str = "--tp",
+) -> Account:
+    """Cut a Megatron checkpoint for another layout, without a detour.
+
+    Args:
+        mm_dir: Checkpoint folder.
+        out_dir: Folder to make.
+        target: Layout to cut for.
+        source: Layout to insist on for the checkpoint; by default its own.
+        model: The model; by default what the checkpoint's layout file says.
+        iteration: `latest`, `release` or a number.
+        options: See `Options`.
+        where: What gave the source layout, for messages.
+
+    Raises:
+        ProfileError: The model cannot have the target layout.
+        CheckpointError: The checkpoint is incomplete, damaged, or of another layout or model.
+        HostError: The target is not free, or the disk too small.
+    """
+    check_target(out_dir, [mm_dir], overwrite=options.overwrite, resume=options.resume)
+    config = model or model_of(mm_dir)
+    raise_collected(
+        [
+            *target.faults(config.dims, where="--to-tp, --to-llm-layers, --to-vit-layers"),
+            *vocab_faults(config, target, options, "--to-tp"),
+        ]
+    )
+    side, _ = mm_source(mm_dir, config, source, iteration=iteration, where=where)
+    return _write_mm(side, out_dir, config, target, options=options)
+
+
+def _write_mm(
+    source: Side,
+    mm_dir: Path,
+    config: HfConfig,
+    layout: Layout,
+    *,
+    options: Options,
+    iteration: str = "release",
+    strays: Sequence[str] = (),
+) -> Account:
+    stored = mm_side(
+        entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied),
+        layout,
+        padded_vocab=padded_vocab(config, layout) if options.pad_vocab else 0,
+        tied=config.tied,
+    )
+    dtype = dtype_to_write(source, options)
+    record = LayoutRecord(
+        family=config.family.name,
+        layout=layout,
+        dtype=dtype,
+        tied=config.tied,
+        dims=config.dims,
+        release=options.release,
+        source=source_digest(source.infos),
+    )
+    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
+    return run(source, stored, output, dtype=dtype, options=options, strays=strays)

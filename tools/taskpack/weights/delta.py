@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +27,17 @@ from taskpack.weights.sides import hf_side
 Fp64 = npt.NDArray[np.float64]
 
 
-def lora_scale(folder: MmFolder, rank: int, *, alpha: float | None, r: int | None) -> float:
-    """Find alpha / r of an adapter: its saved arguments, its layout file, then the caller.
+Said = tuple[float | None, float | None]
+"""Alpha and r as one source gives them."""
+
+
+def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
+    """Find alpha / r of an adapter: its saved arguments, its layout file, then what is given.
+
+    Args:
+        folder: The adapter.
+        rank: LoRA rank that its tensors have.
+        given: Further sources by name, the profile and the flags.
 
     Raises:
         ProfileError: Nothing knows alpha, or two sources disagree.
@@ -36,15 +45,13 @@ def lora_scale(folder: MmFolder, rank: int, *, alpha: float | None, r: int | Non
     args = next(iter(folder.ranks.values())).args
     record = folder.record.lora if folder.record is not None else {}
     known: dict[str, dict[str, float]] = {}
-    for name, values in (
-        (
-            "the adapter's saved arguments",
-            {"alpha": args.get("lora_alpha"), "r": args.get("lora_r")},
-        ),
-        ("its taskpack_layout.json", {"alpha": record.get("alpha"), "r": record.get("r")}),
-        ("--alpha/--r or the profile", {"alpha": alpha, "r": r}),
-    ):
-        for key, value in values.items():
+    sources: dict[str, Said] = {
+        "the adapter's saved arguments": (args.get("lora_alpha"), args.get("lora_r")),
+        "its taskpack_layout.json": (record.get("alpha"), record.get("r")),
+        **given,
+    }
+    for name, said_there in sources.items():
+        for key, value in zip(("alpha", "r"), said_there, strict=True):
             if isinstance(value, int | float):
                 known.setdefault(key, {})[name] = float(value)
     known.setdefault("r", {})["the shape of lora_A"] = float(rank)
@@ -52,7 +59,7 @@ def lora_scale(folder: MmFolder, rank: int, *, alpha: float | None, r: int | Non
         if len(set(said.values())) > 1:
             raise ProfileError(
                 f"{key} is "
-                + " but ".join(f"{value:g} in {name}" for name, value in values.items()),
+                + " but ".join(f"{value:g} in {name}" for name, value in said.items()),
                 where=str(folder.root),
                 why="a wrong scale gives wrong weights without an error",
                 fix=f"find out which {key} the adapter was trained with, and give only that",

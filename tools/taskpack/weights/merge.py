@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from taskpack.errors import CheckpointError, ProfileError, nearest, raise_collected, shorten
 from taskpack.parallel import PipelineSplit
 from taskpack.weights.account import Account, source_digest
 from taskpack.weights.adapter import Adapted, AdapterSource, mm_adapter
-from taskpack.weights.delta import Delta, lora_scale
+from taskpack.weights.delta import Delta, Said, lora_scale
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
 from taskpack.weights.mm_checkpoint import mm_output, mm_source, model_of
@@ -40,6 +42,25 @@ class MergeReport:
     absent: Sequence[str]
     scale: float
 
+    def to_json(self) -> dict[str, Any]:
+        """Give the report as a plain record."""
+        return {
+            **self.account.to_json(),
+            "merged": dict(self.merged),
+            "left_out": list(self.left_out),
+            "absent": list(self.absent),
+            "scale": self.scale,
+        }
+
+    def __str__(self) -> str:
+        merged = "\n".join(f"  {name}: {layers} layers" for name, layers in self.merged.items())
+        lines = [f"{self.account}", f"scale {self.scale:g}; merged:", merged]
+        if self.left_out:
+            lines.append("left out, not among the targets: " + ", ".join(self.left_out))
+        if self.absent:
+            lines.append("absent from the adapter: " + ", ".join(self.absent))
+        return "\n".join(lines)
+
 
 def lora_merge(
     base_dir: Path,
@@ -50,8 +71,7 @@ def lora_merge(
     layout: Layout | None = None,
     iteration: str = "latest",
     targets: Sequence[str] = (),
-    alpha: float | None = None,
-    r: int | None = None,
+    lora: Mapping[str, Said] = MappingProxyType({}),
     options: Options = DEFAULT_OPTIONS,
 ) -> MergeReport:
     """Merge a Megatron adapter into Megatron base weights: `W + alpha / r * B @ A`.
@@ -64,8 +84,7 @@ def lora_merge(
         layout: Layout to insist on for the base.
         iteration: Which iteration of the adapter: `latest`, `release` or a number.
         targets: Modules to merge, such as `linear_qkv`; by default all that the adapter has.
-        alpha: LoRA alpha, where neither the adapter nor its layout file knows it.
-        r: LoRA rank to insist on.
+        lora: Alpha and r from other sources, by the name of the source.
         options: See `Options`.
 
     Raises:
@@ -80,7 +99,7 @@ def lora_merge(
     folder = read_mm_folder(adapter_dir, iteration=iteration)
     adapter = mm_adapter(folder, model, adapter_layout(folder, model, base_layout))
     chosen, left_out, absent = _choose(adapter, targets, where=str(adapter_dir))
-    scale = lora_scale(folder, adapter.r, alpha=alpha, r=r)
+    scale = lora_scale(folder, adapter.r, lora)
     delta = Delta(adapter, chosen, scale)
     digest = delta.check()
     _refuse_second_merge(base_dir, digest)

@@ -18,13 +18,7 @@ def refuse_differences(replicas: Sequence[Replica], *, threads: int) -> None:
     Raises:
         CheckpointError: Some differ.
     """
-    files = Files()
-    try:
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            equal = list(pool.map(lambda replica: _equal(replica, files), replicas))
-    finally:
-        files.close()
-    different = [replica for replica, same in zip(replicas, equal, strict=True) if not same]
+    different = differing(replicas, threads=threads)
     if different:
         first = different[0]
         raise CheckpointError(
@@ -33,6 +27,17 @@ def refuse_differences(replicas: Sequence[Replica], *, threads: int) -> None:
             why="replicated tensors must be equal on every rank; the ranks were not in step",
             fix="use another iteration of this checkpoint, or find which rank is wrong",
         )
+
+
+def differing(replicas: Sequence[Replica], *, threads: int) -> list[Replica]:
+    """Read both places of every replica; give those that are not equal byte for byte."""
+    files = Files()
+    try:
+        with ThreadPoolExecutor(max_workers=threads) as pool:
+            equal = list(pool.map(lambda replica: _equal(replica, files), replicas))
+    finally:
+        files.close()
+    return [replica for replica, same in zip(replicas, equal, strict=True) if not same]
 
 
 def _equal(replica: Replica, files: Files) -> bool:

@@ -1,0 +1,181 @@
+"""Prove that two weights folders hold the same model, or that one is as it was written."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from taskpack.errors import CheckFailed, CheckpointError, ProfileError, shorten
+from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.hf_config import HfConfig, read_hf_config
+from taskpack.weights.hf_folder import hf_source
+from taskpack.weights.mm_checkpoint import mm_source, model_of
+from taskpack.weights.out_dir import digest_range
+from taskpack.weights.plan import Replica, make_plan
+from taskpack.weights.pt_read import read_rank_file
+from taskpack.weights.replicas import differing
+from taskpack.weights.run import Side
+from taskpack.weights.safetensors_file import read_safetensors
+from taskpack.weights.tensors import TensorInfo
+
+
+def is_hf(folder: Path) -> bool:
+    """Tell a Hugging Face folder from a checkpoint."""
+    return (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+
+
+def verify_equal(
+    a: Path, b: Path, *, hf_ref: Path | None = None, iteration: str = "latest", threads: int = 0
+) -> dict[str, Any]:
+    """Compare every row of two folders of any kind and layout, byte for byte.
+
+    Returns:
+        The numbers of tensors and bytes of `b` that were compared.
+
+    Raises:
+        CheckFailed: Some rows differ.
+        CheckpointError: A folder is incomplete, or they hold different models.
+    """
+    model = _model(a, b, hf_ref)
+    sides = [_side(folder, model, iteration) for folder in (a, b)]
+    types = [{info.dtype for info in side.infos.values()} for side in sides]
+    if types[0] != types[1]:
+        raise CheckFailed(
+            f"the element types differ: {sorted(types[0])} and {sorted(types[1])}",
+            where=f"{a} and {b}",
+            why="rows are compared byte for byte",
+            fix="convert one of them with --dtype first",
+        )
+    pairs = list(_pairs(*sides))
+    different = differing(pairs, threads=threads or (os.cpu_count() or 1) + 1)
+    if different:
+        names = sorted({pair.tensor for pair in different})
+        raise CheckFailed(
+            f"{len(names)} tensors differ: {shorten(names)}",
+            where=f"{different[0].first.path} and {different[0].second.path}",
+            why="the two folders do not hold the same weights",
+            fix="find which of them was changed; `taskpack verify DIR` checks one by its account",
+        )
+    return {
+        "tensors": len(sides[1].infos),
+        "bytes": sum(info.nbytes for info in sides[1].infos.values()),
+        "equal": True,
+    }
+
+
+def _model(a: Path, b: Path, hf_ref: Path | None) -> HfConfig:
+    for folder in (hf_ref, a, b):
+        if folder is not None and is_hf(folder):
+            return read_hf_config(folder)
+    return model_of(a)
+
+
+def _side(folder: Path, model: HfConfig, iteration: str) -> Side:
+    if is_hf(folder):
+        return hf_source(folder, model)[0]
+    return mm_source(folder, model, None, iteration=iteration)[0]
+
+
+def _pairs(a: Side, b: Side) -> Iterator[Replica]:
+    plan = make_plan(b.stored, a.stored, a.infos)
+    yield from plan.replicas
+    for job in plan.jobs:
+        for target in job.targets:
+            for move in target.moves:
+                yield Replica(
+                    tensor=target.stored.name,
+                    axis=target.axis,
+                    first=job.sources[move.source],
+                    first_offset=move.source_offset,
+                    second=b.infos[target.stored.address],
+                    second_offset=move.target_offset,
+                    length=move.length,
+                )
+
+
+def verify_account(folder: Path, *, threads: int = 0) -> dict[str, Any]:
+    """Compare every tensor of a folder with the digest in its account.
+
+    Raises:
+        CheckFailed: A tensor has changed.
+        ProfileError: The folder has no account.
+        CheckpointError: A file is missing or damaged.
+    """
+    accounts = sorted(folder.rglob(f"*{ACCOUNT_FILE}"))
+    if not accounts:
+        raise ProfileError(
+            f"{folder} has no account",
+            where=str(folder),
+            why="the digests that taskpack wrote beside each file are missing",
+            fix="compare it with another folder: taskpack verify A B",
+        )
+    work = [item for account in accounts for item in _accounted(account)]
+    with ThreadPoolExecutor(threads or (os.cpu_count() or 1) + 1) as pool:
+        digests = list(pool.map(lambda item: _digest(item[1]), work))
+    changed = [
+        name
+        for (name, _, expected), digest in zip(work, digests, strict=True)
+        if f"xxh3:{digest}" != expected
+    ]
+    if changed:
+        raise CheckFailed(
+            f"{len(changed)} tensors have changed: {shorten(changed)}",
+            where=str(folder),
+            why="their bytes no longer have the digest in the account",
+            fix="convert or copy the folder again",
+        )
+    return {
+        "tensors": len(work),
+        "bytes": sum(info.nbytes for _, info, _ in work),
+        "files": len(accounts),
+        "equal": True,
+    }
+
+
+def _digest(info: TensorInfo) -> str:
+    return digest_range(info.path, info.offset, info.nbytes)[0]
+
+
+def _accounted(account: Path) -> Iterator[tuple[str, TensorInfo, str]]:
+    try:
+        record = json.loads(account.read_text(encoding="utf-8"))
+        path = account.with_name(record["file"])
+        content: Mapping[str, Mapping[str, list[Any]]] = record["content"]
+        expected = {
+            (key, name): (entry[0], tuple(entry[1]), entry[2])
+            for key, tensors in content.items()
+            for name, entry in tensors.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise CheckpointError(
+            f"the account is damaged ({type(error).__name__})",
+            where=str(account),
+            why="the digests of the tensors are read from it",
+            fix="convert or copy the folder again",
+        ) from None
+    found: dict[tuple[str, str], TensorInfo] = {}
+    if path.suffix == ".safetensors":
+        found = {("", name): info for name, info in read_safetensors(path).items()}
+    else:
+        for key, state in read_rank_file(path).models.items():
+            found |= {(key, name): info for name, info in state.items()}
+    wrong = sorted(name for _, name in expected.keys() ^ found.keys())
+    wrong += [
+        name
+        for (key, name), (dtype, shape, _) in expected.items()
+        if (key, name) in found
+        and (found[key, name].dtype, found[key, name].shape) != (dtype, shape)
+    ]
+    if wrong:
+        raise CheckFailed(
+            f"{len(wrong)} tensors are not those of the account: {shorten(wrong)}",
+            where=str(path),
+            why="the file was replaced after it was written",
+            fix="convert or copy the folder again",
+        )
+    for address, (_, _, digest) in expected.items():
+        yield f"{path.parent.name}/{address[1]}", found[address], digest
