@@ -58,8 +58,7 @@ def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
     for key, said in known.items():
         if len(set(said.values())) > 1:
             raise ProfileError(
-                f"{key} is "
-                + " but ".join(f"{value:g} in {name}" for name, value in said.items()),
+                f"{key} is " + " but ".join(f"{value:g} in {name}" for name, value in said.items()),
                 where=str(folder.root),
                 why="a wrong scale gives wrong weights without an error",
                 fix=f"find out which {key} the adapter was trained with, and give only that",

@@ -1,0 +1,68 @@
+# Verbs only. `make help` lists them. MODEL names a folder of tasks/.
+MODEL ?= qwen2.5vl-32b
+# A CPU wheel where the index offers one; TORCH='torch' takes the index's default build.
+TORCH ?= torch==2.13.0
+PYTHON ?= python3
+SHELL := bash
+
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SHELL_SOURCES = $(shell find templates/lib tasks tests/shell docker .ci -name '*.sh' -o -name '*.bash' -o -path .ci/run)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup render plan convert finetune merge export rehearse format lint test test-container check
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY) ## make .venv with everything (TORCH=... chooses the torch wheel)
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check '$(TORCH)'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+render: $(READY) ## write the files of tasks/MODEL from its profile
+	$(BIN)/taskpack render $(MODEL)
+
+plan: $(READY) ## check a profile and show what it amounts to
+	$(BIN)/taskpack plan $(MODEL)
+
+convert: ## cut the HF weights for the task (in a MindSpeed-MM checkout)
+	bash tasks/$(MODEL)/convert_hf_to_mm.sh
+
+finetune: ## start the task on this node (in a MindSpeed-MM checkout)
+	bash tasks/finetune.sh $(MODEL)
+
+merge: ## merge the trained adapter into the base weights
+	bash tasks/$(MODEL)/merge_lora.sh
+
+export: ## write the trained weights as an HF folder
+	bash tasks/$(MODEL)/convert_mm_to_hf.sh
+
+rehearse: $(READY) ## run the whole task on this CPU with a narrow model
+	$(BIN)/taskpack rehearse $(MODEL)
+
+format: $(READY) ## format Python and shell
+	$(BIN)/ruff format tools tests
+	$(BIN)/ruff check --fix tools tests
+	$(BIN)/shfmt -w -i 2 -ci -bn $(SHELL_SOURCES)
+
+lint: $(READY) ## ruff, mypy, shellcheck, shfmt
+	$(BIN)/ruff check tools tests
+	$(BIN)/ruff format --check tools tests
+	$(BIN)/mypy
+	$(BIN)/shellcheck $(SHELL_SOURCES)
+	$(BIN)/shfmt -d -i 2 -ci -bn $(SHELL_SOURCES)
+
+check: lint ## lint, and tasks/ is what the profiles render to
+	$(BIN)/taskpack render --all --check
+
+test: $(READY) ## everything but containers
+	$(BIN)/pytest -n 2
+	$(BIN)/bats tests/shell
+
+test-container: $(READY) ## tests that need a container engine (none yet)
+	@if compgen -G 'tests/container/test_*.py' >/dev/null; then $(BIN)/pytest tests/container; fi
