@@ -85,6 +85,7 @@ def train(
         lr=settings.lr,
         betas=settings.betas,
         weight_decay=settings.weight_decay,
+        foreach=False,  # whole-model temporaries would double the memory
     )
     losses: list[float] = []
     meter = log.Meter()
@@ -99,7 +100,7 @@ def train(
             style=settings.decay_style,
         )
         optimizer.param_groups[0]["lr"] = rate
-        optimizer.zero_grad()
+        optimizer.zero_grad(set_to_none=False)
         loss, tokens = _accumulate(trainable, batches, process)
         norm = _clip(trainable.parameters, settings.clip_grad)
         optimizer.step()
