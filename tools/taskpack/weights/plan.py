@@ -7,11 +7,11 @@ one logical tensor together, so that its rows are read once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from taskpack.errors import CheckpointError, TaskpackError, shorten
-from taskpack.weights.blocks import Cover, Move
+from taskpack.weights.blocks import Cover, Move, Piece
 from taskpack.weights.rows import pattern_of
 from taskpack.weights.sides import Stored
 from taskpack.weights.tensors import TensorInfo
@@ -77,25 +77,52 @@ def make_plan(
     Raises:
         CheckpointError: Rows that a target needs are in no source.
     """
-    held: dict[str, list[tuple[int, Stored]]] = defaultdict(list)
-    for index, stored in enumerate(sources):
-        for tensor in {piece.tensor for piece in stored.pieces if piece.tensor}:
-            held[tensor].append((index, stored))
-    covers = {
-        tensor: Cover(
-            (index, piece)
-            for index, stored in holders
-            for piece in stored.pieces
-            if piece.tensor == tensor
-        )
-        for tensor, holders in held.items()
-    }
+    covers = covers_of(sources)
     filled = [_target(stored, covers) for stored in targets]
     return Plan(
         jobs=tuple(_jobs(filled, sources, infos)),
         replicas=tuple(_replicas(covers, sources, infos)),
         used=frozenset(sources[move.source].address for target in filled for move in target.moves),
     )
+
+
+def check_law(
+    targets: Sequence[Stored], sources: Sequence[Stored], dropped: Collection[str]
+) -> None:
+    """Check that the targets hold every row of the source, and each of their rows once.
+
+    Args:
+        targets: The tensors to fill.
+        sources: The tensors that exist.
+        dropped: Names of source tensors that are left out.
+
+    Raises:
+        AssertionError: A row would be lost, or written twice; a fault of ours, never of the input.
+    """
+    for stored in targets:
+        at = 0
+        for piece in stored.pieces:
+            assert piece.offset == at, f"{stored.name}: row {at} is not written once"
+            at += piece.stop - piece.start
+        assert at == (stored.shape[stored.axis] if stored.shape else 1), stored.name
+    covers = covers_of(targets)
+    for stored in sources:
+        if stored.name in dropped:
+            continue
+        for piece in stored.pieces:
+            if piece.tensor:
+                gaps = covers[piece.tensor].gaps(piece.stop) if piece.tensor in covers else []
+                assert piece.tensor in covers and not gaps, f"{piece.tensor}: rows {gaps} are lost"
+
+
+def covers_of(side: Sequence[Stored]) -> dict[str, Cover]:
+    """Index a side by logical tensor."""
+    held: dict[str, list[tuple[int, Piece]]] = defaultdict(list)
+    for index, stored in enumerate(side):
+        for piece in stored.pieces:
+            if piece.tensor:
+                held[piece.tensor].append((index, piece))
+    return {tensor: Cover(pieces) for tensor, pieces in held.items()}
 
 
 def _target(stored: Stored, covers: Mapping[str, Cover]) -> Target:

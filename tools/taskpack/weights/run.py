@@ -18,7 +18,7 @@ from taskpack.weights.copy_engine import ChangeRows, CopyEngine, Written
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_dir import OutDir, check_space
 from taskpack.weights.out_file import OutFile
-from taskpack.weights.plan import Address, Plan, make_plan, one_dtype
+from taskpack.weights.plan import Address, Plan, check_law, make_plan, one_dtype
 from taskpack.weights.progress import Progress
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import Stored
@@ -116,6 +116,7 @@ def run(
         HostError: The disk is too small, or another run writes the same target.
     """
     plan = make_plan(stored, source.stored, source.infos)
+    check_law(stored, source.stored, source.dropped)
     used, used_bytes, compared = settle(plan, source.infos, source.dropped, where=source.where)
     for stray in strays:
         log.warning("note: %s is not named by the index and is left out", stray)
