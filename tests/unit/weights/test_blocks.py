@@ -1,7 +1,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from taskpack.weights.blocks import Block, Cover, Piece, interleave, share_out
 
 
@@ -122,7 +121,7 @@ def moved(source: list[list[Piece]], target: list[list[Piece]]) -> list[list[obj
 def test_any_order_turns_into_any_other_and_back(
     order: tuple[list[int], int, int], data: st.DataObject
 ) -> None:
-    sections, parts, ranks = order
+    sections, parts, _ = order
     divisors = [n for n in range(1, parts + 1) if all(rows % n == 0 for rows in sections)]
     other_parts = data.draw(st.sampled_from(divisors))
     other_ranks = data.draw(st.sampled_from([n for n in divisors if other_parts % n == 0]))
