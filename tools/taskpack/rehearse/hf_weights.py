@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-SHARD_BYTES = 96 * 2**20
+SHARDS = 4
+"""Several, as published models have, however narrow this one is."""
 
 # Names as on the hub; transformers >= 4.52 nests both towers below `model.` in memory.
 HUB_PREFIXES = {"model.language_model.": "model.", "model.visual.": "visual."}
@@ -28,21 +29,24 @@ def write_shards(folder: Path, tensors: Iterable[tuple[str, torch.Tensor]]) -> N
     """Write tensors as several safetensors files with their index."""
     from safetensors.torch import save_file
 
+    named = list(tensors)
+    total_bytes = sum(tensor.nbytes for _, tensor in named)
     shards: list[dict[str, torch.Tensor]] = [{}]
-    used_bytes = 0
-    for name, tensor in tensors:
-        if shards[-1] and used_bytes + tensor.nbytes > SHARD_BYTES:
+    written_bytes = 0
+    for name, tensor in named:
+        if written_bytes >= total_bytes * len(shards) / SHARDS:
             shards.append({})
-            used_bytes = 0
         shards[-1][name] = tensor
-        used_bytes += tensor.nbytes
+        written_bytes += tensor.nbytes
     weight_map: dict[str, str] = {}
     for number, shard in enumerate(shards, start=1):
         file_name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         save_file(shard, folder / file_name, metadata={"format": "pt"})
         weight_map.update(dict.fromkeys(shard, file_name))
-    total = sum(tensor.nbytes for shard in shards for tensor in shard.values())
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    index = {
+        "metadata": {"total_size": total_bytes},
+        "weight_map": dict(sorted(weight_map.items())),
+    }
     write_json(folder / "model.safetensors.index.json", index)
 
 

@@ -99,7 +99,10 @@ def load_strictly(hf_dir: Path) -> nn.Module:
     """
     import torch
     from transformers import Qwen2_5_VLForConditionalGeneration
+    from transformers.utils import logging
 
+    progress: Any = logging
+    progress.disable_progress_bar()
     loader: Any = Qwen2_5_VLForConditionalGeneration
     model, info = loader.from_pretrained(
         hf_dir, torch_dtype=torch.float32, output_loading_info=True
