@@ -39,6 +39,7 @@ def _register_hf_to_mm(directions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--hf", type=Path, required=True, help="Hugging Face folder")
     parser.add_argument("--mm", type=Path, required=True, help="checkpoint folder to make")
     _add_layout(parser)
+    _add_ranks(parser)
     parser.add_argument("--vit-only", action="store_true", help="write the vision tower alone")
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
     _add_common(parser)
@@ -63,6 +64,7 @@ def _register_resplit(directions: Commands[argparse.ArgumentParser]) -> None:
     _add_layout(parser)
     _add_layout(parser, prefix="to-")
     parser.add_argument("--hf-ref", type=Path, help="original Hugging Face folder, for its config")
+    _add_ranks(parser)
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
     _add_iteration(parser)
     _add_common(parser)
@@ -112,6 +114,14 @@ def _add_layout(parser: argparse.ArgumentParser, prefix: str = "") -> None:
     )
 
 
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--ranks", type=_numbers, help="write what these global ranks load: 0-7")
+    which.add_argument("--pp-ranks", type=_numbers, help="write these pipeline stages: 0-3")
+    which.add_argument("--tp-ranks", type=_numbers, help="write these tensor parallel ranks: 0,1")
+    parser.add_argument("--world-size", type=int, help="NPUs of the cluster, for --ranks")
+
+
 def _add_iteration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--iteration", type=_iteration, default="latest", help="latest, release or a number"
@@ -121,6 +131,7 @@ def _add_iteration(parser: argparse.ArgumentParser) -> None:
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("keep", "bf16", "fp16", "fp32"), default="keep")
     parser.add_argument("--threads", type=int, default=0, help="copying threads")
+    parser.add_argument("--untie", action="store_true", help="keep a head that differs")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
 
@@ -137,6 +148,16 @@ def _layers(text: str) -> PipelineSplit:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a list of layers per stage such as [4,9,9] or [[1,1],[1,1]]"
         ) from None
+
+
+def _numbers(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0-7 or 0,2")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
 
 
 def _iteration(text: str) -> str:
@@ -200,11 +221,35 @@ def _wanted(found: tuple[Layout | None, str], flags: str) -> tuple[Layout, str]:
     return layout, where
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _ranks(args: argparse.Namespace, layout: Layout) -> frozenset[str] | None:
+    """Name the rank folders that --ranks, --pp-ranks or --tp-ranks select; None is all."""
+    from taskpack.weights.sides import rank_folders, rank_grid
+
+    world_size = args.world_size
+    if args.task is not None and world_size is None:
+        world_size = _profile(args.task).world_size
+    try:
+        if args.ranks is not None:
+            return rank_folders(layout, args.ranks, world_size=world_size)
+        if args.pp_ranks is not None or args.tp_ranks is not None:
+            return rank_grid(layout, tp_ranks=args.tp_ranks, pp_ranks=args.pp_ranks)
+    except ValueError as error:
+        raise ProfileError(
+            f"{error}",
+            where="--ranks, --pp-ranks or --tp-ranks",
+            why="each host writes the rank files that its own ranks load",
+            fix="name ranks of this cluster; --world-size says how many there are",
+        ) from None
+    return None
+
+
+def _options(args: argparse.Namespace, ranks: frozenset[str] | None = None) -> Options:
     from taskpack.weights import Options
 
     task = getattr(args, "task", None)
     return Options(
+        ranks=ranks,
+        untie=getattr(args, "untie", False),
         dtype=args.dtype,
         threads=args.threads,
         pad_vocab=getattr(args, "pad_vocab", False),
@@ -222,7 +267,9 @@ def _run_hf_to_mm(args: argparse.Namespace) -> int:
     layout, where = _wanted(_layout(args), "--tp, --llm-layers and --vit-layers")
     if args.vit_only:
         layout = replace(layout, modules=("vision",))
-    account = hf_to_mm(args.hf, args.mm, layout=layout, options=_options(args), where=where)
+    account = hf_to_mm(
+        args.hf, args.mm, layout=layout, options=_options(args, _ranks(args, layout)), where=where
+    )
     return _report(args, account.to_json(), f"{args.mm}: {account}")
 
 
@@ -259,7 +306,7 @@ def _run_resplit(args: argparse.Namespace) -> int:
         source=source,
         model=model,
         iteration=args.iteration,
-        options=_options(args),
+        options=_options(args, _ranks(args, target)),
         where=where,
     )
     return _report(args, account.to_json(), f"{args.out}: {account}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from taskpack.errors import raise_collected
 from taskpack.weights.account import Account, source_digest
 from taskpack.weights.hf_config import HfConfig, read_hf_config
-from taskpack.weights.hf_folder import hf_output, hf_source
+from taskpack.weights.hf_folder import head_and_embedding, hf_output, hf_source
 from taskpack.weights.layout import Layout, LayoutRecord
 from taskpack.weights.mm_checkpoint import (
     mm_output,
@@ -18,9 +21,13 @@ from taskpack.weights.mm_checkpoint import (
     vocab_faults,
 )
 from taskpack.weights.out_dir import check_target
+from taskpack.weights.plan import make_plan
+from taskpack.weights.replicas import differing
 from taskpack.weights.rows import entries
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
 from taskpack.weights.sides import mm_side
+
+log = logging.getLogger(__name__)
 
 
 def hf_to_mm(
@@ -49,6 +56,8 @@ def hf_to_mm(
     """
     check_target(mm_dir, [hf_dir], overwrite=options.overwrite, resume=options.resume)
     config = read_hf_config(hf_dir)
+    if options.untie:
+        config = untied(config, lambda model: hf_source(hf_dir, model)[0])
     raise_collected(
         [*layout.faults(config.dims, where=where), *vocab_faults(config, layout, options, where)]
     )
@@ -85,7 +94,10 @@ def mm_to_hf(
     """
     check_target(hf_dir, [mm_dir, hf_ref], overwrite=options.overwrite, resume=options.resume)
     config = read_hf_config(hf_ref)
-    source, _ = mm_source(mm_dir, config, layout, iteration=iteration, where=where)
+    read = partial(_read_mm, mm_dir, layout=layout, iteration=iteration, where=where)
+    if options.untie:
+        config = untied(config, read)
+    source = read(config)
     dtype = dtype_to_write(source, options)
     output, stored = hf_output(hf_dir, hf_ref, config, dtype=dtype)
     return run(source, stored, output, dtype=dtype, options=options)
@@ -127,8 +139,35 @@ def resplit(
             *vocab_faults(config, target, options, "--to-tp"),
         ]
     )
-    side, _ = mm_source(mm_dir, config, source, iteration=iteration, where=where)
-    return _write_mm(side, out_dir, config, target, options=options)
+    read = partial(_read_mm, mm_dir, layout=source, iteration=iteration, where=where)
+    if options.untie:
+        config = untied(config, read)
+    return _write_mm(read(config), out_dir, config, target, options=options)
+
+
+def untied(config: HfConfig, read: Callable[[HfConfig], Side]) -> HfConfig:
+    """Give the model with a head of its own, where its head differs from the embedding.
+
+    Args:
+        config: The model as its config describes it.
+        read: Reads the source for a model.
+    """
+    if not config.tied:
+        return config
+    source = read(config)
+    replicas = make_plan([], source.stored, source.infos).replicas
+    heads = [item for item in replicas if item.tensor == head_and_embedding(config)[1]]
+    if not differing(heads, threads=1):
+        log.info("the head equals the embedding and stays tied")
+        return config
+    log.warning("note: the head differs from the embedding and is kept as a tensor of its own")
+    return replace(config, tied=False)
+
+
+def _read_mm(
+    mm_dir: Path, config: HfConfig, *, layout: Layout | None, iteration: str, where: str
+) -> Side:
+    return mm_source(mm_dir, config, layout, iteration=iteration, where=where)[0]
 
 
 def _write_mm(
@@ -157,5 +196,13 @@ def _write_mm(
         release=options.release,
         source=source_digest(source.infos),
     )
-    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
+    output = mm_output(
+        mm_dir,
+        layout,
+        stored,
+        dtype=dtype,
+        record=record,
+        iteration=iteration,
+        ranks=options.ranks,
+    )
     return run(source, stored, output, dtype=dtype, options=options, strays=strays)

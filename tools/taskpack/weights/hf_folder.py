@@ -9,11 +9,11 @@ from pathlib import Path
 from taskpack.errors import CheckpointError, shorten
 from taskpack.weights.account import ACCOUNT_FILE
 from taskpack.weights.dtypes import DTYPES
-from taskpack.weights.hf_config import HfConfig
+from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.layout import LAYOUT_FILE, Layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import Address, check_side
-from taskpack.weights.rows import Naming, entries, naming_of
+from taskpack.weights.rows import Naming, entries, naming_of, spell
 from taskpack.weights.run import Output, Side
 from taskpack.weights.safetensors_file import (
     INDEX_FILE,
@@ -56,6 +56,11 @@ def hf_output(
 ) -> tuple[Output, list[Stored]]:
     """Lay out the shards of a Hugging Face folder as the reference has them."""
     files, naming = _reference_files(hf_ref, config)
+    texts = {}
+    if read_hf_config(hf_ref).tied and not config.tied:
+        texts["config.json"] = _untied_config(hf_ref)
+        head, embedding = (spell(name, naming) for name in head_and_embedding(config))
+        files.setdefault(head, files.get(embedding, "model.safetensors"))
     expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
     stored = hf_side(expanded, files, naming, single="model.safetensors" if not files else None)
     unplaced = [item.name for item in stored if not item.file]
@@ -75,8 +80,7 @@ def hf_output(
         )
         for file, items in sorted(by_file(stored).items())
     }
-    texts = {}
-    if len(outs) > 1:
+    if len(outs) > 1 or (hf_ref / INDEX_FILE).is_file():
         total = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
         index = {
             "metadata": {"total_size": total},
@@ -91,6 +95,22 @@ def hf_output(
         account_of=lambda path: f"{path.removesuffix('.safetensors')}.{ACCOUNT_FILE}",
     )
     return output, stored
+
+
+def head_and_embedding(config: HfConfig) -> tuple[str, str]:
+    """Name the head's weight and the one it may share, as the table spells them."""
+    (row,) = (row for row in config.family.canonical if row.tied_to)
+    return f"{row.hf[0]}.weight", f"{row.tied_to}.weight"
+
+
+def _untied_config(hf_ref: Path) -> str:
+    """Give config.json with `tie_word_embeddings` off wherever it stands."""
+    config = json.loads((hf_ref / "config.json").read_text(encoding="utf-8"))
+    config["tie_word_embeddings"] = False
+    text = config.get("text_config")
+    if isinstance(text, dict) and "tie_word_embeddings" in text:
+        text["tie_word_embeddings"] = False
+    return json.dumps(config, indent=2, ensure_ascii=False) + "\n"
 
 
 def _reference_files(hf_ref: Path, config: HfConfig) -> tuple[dict[str, str], Naming]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from taskpack.errors import CheckpointError, ProfileError, TaskpackError, raise_collected
@@ -109,8 +109,9 @@ def mm_output(
     dtype: str,
     record: LayoutRecord,
     iteration: str = "release",
+    ranks: Collection[str] | None = None,
 ) -> Output:
-    """Lay out the rank files of a checkpoint."""
+    """Lay out the rank files of a checkpoint, or those of some ranks."""
     folder = "release" if iteration == "release" else f"iter_{int(iteration):07d}"
     grouped = by_file(stored)
     outs = {
@@ -120,6 +121,7 @@ def mm_output(
             [TensorSpec(s.key, s.name, dtype, s.shape) for s in grouped.get(rank, [])],
         )
         for rank in rank_files(layout)
+        if ranks is None or rank in ranks
     }
     return Output(
         target=mm_dir,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,16 @@ from taskpack.weights.account import Account, file_account, settle, source_diges
 from taskpack.weights.copy_engine import ChangeRows, CopyEngine, Written
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_dir import OutDir, check_space
-from taskpack.weights.out_file import OutFile
-from taskpack.weights.plan import Address, Plan, check_law, make_plan, one_dtype
+from taskpack.weights.out_file import OutFile, TensorKey
+from taskpack.weights.plan import (
+    Address,
+    Job,
+    Plan,
+    Target,
+    check_law,
+    make_plan,
+    one_dtype,
+)
 from taskpack.weights.progress import Progress
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import Stored
@@ -38,6 +46,8 @@ class Options:
         resume: Go on with an interrupted run.
         overwrite: Replace a target that is not empty, or an interrupted run.
         release: MindSpeed-MM release to note in the layout.
+        ranks: Rank folders to write, for a host that needs only those; None writes all.
+        untie: Keep a head that differs from the embedding it should share.
     """
 
     dtype: str = "keep"
@@ -46,6 +56,8 @@ class Options:
     resume: bool = False
     overwrite: bool = False
     release: str | None = None
+    ranks: frozenset[str] | None = None
+    untie: bool = False
 
     @property
     def workers(self) -> int:
@@ -121,6 +133,7 @@ def run(
     for stray in strays:
         log.warning("note: %s is not named by the index and is left out", stray)
     check_space(output.target, sum(out.size for out in output.outs.values()))
+    stored = [item for item in stored if item.file in output.outs]
     written = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
     read_dtypes = {info.dtype for info in source.infos.values()} - {dtype}
     if read_dtypes:
@@ -169,13 +182,7 @@ def _copy(
     with folder.opened(resume=options.resume) as ready, Progress(total) as progress:
         engine = CopyEngine(folder.partial, outs, dtype=dtype, change=change, progress=progress.add)
         try:
-            jobs = [
-                job
-                for job in plan.jobs
-                if not all(
-                    (paths[t.stored.file], t.stored.address[1:]) in ready for t in job.targets
-                )
-            ]
+            jobs = _restricted(plan.jobs, lambda t: _left(t, paths, ready))
 
             def done(_job: object, items: Sequence[Written]) -> None:
                 for path in folder.record(items, paths):
@@ -187,6 +194,19 @@ def _copy(
         folder.finish_empty_files()
         _write_texts(folder, output, source)
         folder.publish(overwrite=options.overwrite)
+
+
+def _left(
+    target: Target, paths: Mapping[str, str], ready: Collection[tuple[str, TensorKey]]
+) -> bool:
+    """Tell whether a target is to be written here and is not there yet."""
+    file = target.stored.file
+    return file in paths and (paths[file], target.stored.address[1:]) not in ready
+
+
+def _restricted(jobs: Sequence[Job], wanted: Callable[[Target], bool]) -> list[Job]:
+    kept = [replace(job, targets=tuple(filter(wanted, job.targets))) for job in jobs]
+    return [job for job in kept if job.targets]
 
 
 def _write_texts(folder: OutDir, output: Output, source: Side) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskpack.parallel import rank_folder
@@ -95,6 +95,56 @@ def rank_files(layout: Layout) -> list[str]:
         for tp_rank in range(layout.tp_folders)
         for pp_rank in range(layout.pp_size)
     ]
+
+
+def rank_folders(
+    layout: Layout, ranks: Iterable[int], *, world_size: int | None = None
+) -> frozenset[str]:
+    """Name the rank folders that global ranks load, in Megatron's order tp, cp, dp, pp.
+
+    Args:
+        layout: The layout.
+        ranks: Global ranks.
+        world_size: NPUs of the cluster; by default one copy of the model.
+
+    Raises:
+        ValueError: A rank lies outside the cluster, or the cluster holds no whole copies.
+    """
+    one_copy = layout.tp_folders * layout.pp_size
+    world_size = world_size or one_copy
+    if world_size % one_copy:
+        raise ValueError(f"{world_size} ranks hold no whole number of copies of {one_copy}")
+    folders = set()
+    for rank in ranks:
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank {rank} is none of the {world_size} ranks")
+        pp_rank = rank // (world_size // layout.pp_size)
+        folders.add(rank_folder(rank % layout.tp_folders, pp_rank, pp_size=layout.pp_size))
+    return frozenset(folders)
+
+
+def rank_grid(
+    layout: Layout,
+    *,
+    tp_ranks: Collection[int] | None = None,
+    pp_ranks: Collection[int] | None = None,
+) -> frozenset[str]:
+    """Name the rank folders of some tensor parallel ranks or stages.
+
+    Raises:
+        ValueError: The layout has no such rank.
+    """
+    chosen = []
+    for wanted, size in ((tp_ranks, layout.tp_folders), (pp_ranks, layout.pp_size)):
+        ranks = range(size) if wanted is None else sorted(wanted)
+        if any(rank >= size for rank in ranks):
+            raise ValueError(f"rank {max(ranks)} is none of {size} ranks")
+        chosen.append(ranks)
+    return frozenset(
+        rank_folder(tp_rank, pp_rank, pp_size=layout.pp_size)
+        for tp_rank in chosen[0]
+        for pp_rank in chosen[1]
+    )
 
 
 def model_keys(layout: Layout) -> list[str]:
