@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from conftest import Rehearsal
+from rehearsal_runs import Rehearsal
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -249,3 +247,13 @@ def test_weights_that_did_not_train_are_found(full: Rehearsal) -> None:
     assert not check_full_export(base, base, base, frozen=frozen).passed
     assert not check_full_export(base, trained, base, frozen=frozen).passed
     assert not check_full_export(base, trained, trained, frozen=("model.layers.",)).passed
+
+
+def test_a_loss_that_did_not_fall_is_found(lora: Rehearsal, probe: Any) -> None:
+    from taskpack.rehearse.model_checks import check_loss
+
+    base, export = lora.checkout / BASE, lora.checkout / EXPORT
+    losses = lora.result["losses"]
+    assert check_loss(base, export, probe, losses=losses, steps=len(losses)).passed
+    assert not check_loss(base, base, probe, losses=losses, steps=len(losses)).passed
+    assert not check_loss(base, export, probe, losses=losses[1:], steps=len(losses)).passed

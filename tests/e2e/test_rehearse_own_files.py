@@ -5,14 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from conftest import Rehearsal
-else:
-    from conftest import run_rehearsal
+from rehearsal_runs import Rehearsal, run_rehearsal
 
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
@@ -88,3 +83,35 @@ def test_a_wrong_wish_is_refused_with_its_reason(
     assert done.code == code
     assert what in done.progress
     assert "Traceback" not in done.progress
+
+
+VARIANTS = {
+    "canonical, vision tower free": (
+        "lora",
+        [
+            "tuning.lora.canonical=true",
+            "tuning.lora.targets=[q_proj,k_proj,v_proj,linear_proj,gate_proj,up_proj,linear_qkv]",
+            "train.freeze=[]",
+        ],
+    ),
+    "tied head, virtual stages": (
+        "full",
+        [
+            "tuning.mode=full",
+            "architecture.text.tied=true",
+            "architecture.text.layers=6",
+            "parallel.text_layers=[[1,1,1],[1,1,1]]",
+            "parallel.vision_layers=[[2,0,0],[0,0,0]]",
+            "platform.npus_per_node=6",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_other_layouts_pass_as_well(tmp_path: Path, name: str) -> None:
+    tuning, values = VARIANTS[name]
+    options = [word for value in values for word in ("--set", value)]
+    done = run_rehearsal(tmp_path, "--steps", "4", *options, tuning=tuning)
+    assert done.code == 0, done.progress
+    assert done.result["passed"]

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import inspect
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskpack.errors import CheckpointError
-from taskpack.rehearse.engine.dataset import SampleMaker, collate, read_rows
+from taskpack.rehearse.engine.dataset import IGNORED, Sample, SampleMaker, collate, read_rows
 from taskpack.rehearse.engine.model import load_strictly
-from taskpack.rehearse.outcome import Check
+from taskpack.rehearse.engine.train import micro_batch_loss
+from taskpack.rehearse.outcome import Check, thirds
 from taskpack.rehearse.processor import load_image_processor
 
 if TYPE_CHECKING:
     import torch
 
 PROBE_ROWS = 3
+TOKEN_FIELDS = ("input_ids", "attention_mask", "labels", "mm_token_type_ids")
 NEW_TOKENS = 12
 ROUNDING_ALLOWANCE = 2.0
 """Times the measured effect of one rounding, for the distance to the unrounded model."""
 TIE_ALLOWANCE = 0.25
 """Share of that effect, for the few weights that sums of another order round the other way."""
-LEAST_EFFECT = 10.0
+LEAST_EFFECT = 2.0
 """The adapter must move the logits this many times more than the tolerance."""
+LOSS_ROWS = 8
+LEAST_FALL = 0.01
+"""Share of the loss by which the trained model must lie below the base on the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,8 @@ class Probe:
     batch: dict[str, torch.Tensor]
     prompt: dict[str, torch.Tensor]
     """The first row up to its answer."""
+    lessons: Sequence[dict[str, torch.Tensor]]
+    """Rows that were trained on, one by one."""
     tokenizer: Any
 
 
@@ -53,17 +61,22 @@ def make_probe(checkout: Path, task: Path) -> Probe:
     maker = SampleMaker(data, tokenizer, load_image_processor(hf_ref), seq_length=seq_length)
     rows, _ = read_rows(data)
     ordered = sorted(rows, key=lambda row: -len(row.images))
-    chosen = [*ordered[: PROBE_ROWS - 1], ordered[-1]]
-    image_id = structure["img_context_token_id"]
-    samples = [maker.make(row) for row in chosen]
-    batch = collate(samples, pad_id=tokenizer.pad_token_id, image_id=image_id)
-    first = collate(samples[:1], pad_id=tokenizer.pad_token_id, image_id=image_id)
-    asked = next(n for n, label in enumerate(samples[0].labels) if label >= 0)
+
+    def batch_of(samples: Sequence[Sample]) -> dict[str, torch.Tensor]:
+        image_id = structure["img_context_token_id"]
+        return collate(samples, pad_id=tokenizer.pad_token_id, image_id=image_id)
+
+    samples = [maker.make(row) for row in [*ordered[: PROBE_ROWS - 1], ordered[-1]]]
+    asked = next(n for n, label in enumerate(samples[0].labels) if label != IGNORED)
+    question = replace(
+        samples[0], input_ids=samples[0].input_ids[:asked], labels=samples[0].labels[:asked]
+    )
     prompt = {
-        name: value[:, :asked] if value.shape == first["input_ids"].shape else value
-        for name, value in first.items()
+        name: value[:, :asked] if value.shape[0] == 1 and name in TOKEN_FIELDS else value
+        for name, value in batch_of([question]).items()
     }
-    return Probe(batch, prompt, tokenizer)
+    lessons = [batch_of([maker.make(row)]) for row in rows[:LOSS_ROWS]]
+    return Probe(batch_of(samples), prompt, lessons, tokenizer)
 
 
 def logits(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -80,6 +93,35 @@ def _known(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tenso
     core = model.get_base_model() if hasattr(model, "get_base_model") else model
     names = inspect.signature(core.forward).parameters
     return {n: value for n, value in inputs.items() if n in names and n != "labels"}
+
+
+def check_loss(
+    base: Path, export: Path, probe: Probe, *, losses: Sequence[float], steps: int
+) -> Check:
+    """Compare base and exported model on the same rows; the log must have every step.
+
+    Losses of single steps are of different rows and too noisy to compare over a short run.
+    """
+    name = "loss fell"
+    if len(losses) != steps:
+        return Check(name, False, f"the log has {len(losses)} losses for {steps} steps")
+    before, after = (_mean_loss(load_strictly(folder), probe) for folder in (base, export))
+    fall = (before - after) / before
+    first, last = thirds(losses)
+    detail = (
+        f"{before:.3f} before and {after:.3f} after on the same {len(probe.lessons)} rows: "
+        f"{fall:.1%} lower (at least {LEAST_FALL:.0%} is asked for); in the log, medians of "
+        f"{first:.3f} over the first third of {steps} steps and {last:.3f} over the last"
+    )
+    return Check(name, fall >= LEAST_FALL, detail)
+
+
+def _mean_loss(model: Any, probe: Probe) -> float:
+    import torch
+
+    with torch.inference_mode():
+        losses = [float(micro_batch_loss(model.eval(), lesson)) for lesson in probe.lessons]
+    return sum(losses) / len(losses)
 
 
 def check_merge(base: Path, adapter: Path, export: Path, probe: Probe) -> Check:

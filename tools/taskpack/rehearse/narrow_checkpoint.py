@@ -164,14 +164,16 @@ def _named_tensors(folder: Path, *, seed: int) -> Iterator[tuple[str, torch.Tens
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
     for name, parameter in model.named_parameters():
-        yield hub_name(name), _fill(name, tuple(parameter.shape), seed=seed)
+        unit = name.endswith("embed_tokens.weight") and not model.config.tie_word_embeddings
+        yield hub_name(name), _fill(name, tuple(parameter.shape), seed=seed, unit=unit)
 
 
-def _fill(name: str, shape: tuple[int, ...], *, seed: int) -> torch.Tensor:
+def _fill(name: str, shape: tuple[int, ...], *, seed: int, unit: bool) -> torch.Tensor:
     """Draw a tensor from its own name, so that no value depends on the order of the others.
 
-    Norms and biases are random as well: a constant would hide that two of them were swapped.
-    Matrices keep the size of what passes through them, so a few steps can move the loss.
+    Norms and biases are random as well: a constant would hide that two of them were exchanged.
+    Matrices keep the size of what passes through them, so a few steps can move the loss; an
+    embedding that is no matrix of the forward pass has `unit` values.
     """
     import torch
 
@@ -180,6 +182,6 @@ def _fill(name: str, shape: tuple[int, ...], *, seed: int) -> torch.Tensor:
     values = torch.randn(shape, generator=generator)
     if len(shape) == 1:
         values = values * 0.1 + (0.0 if name.endswith("bias") else 1.0)
-    elif not name.endswith("embed_tokens.weight"):
+    elif not unit:
         values = values / math.sqrt(math.prod(shape[1:]))
     return values.to(torch.bfloat16)

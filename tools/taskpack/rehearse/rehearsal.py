@@ -16,13 +16,11 @@ from taskpack.errors import HostError, ProfileError
 from taskpack.paths import task_dir
 from taskpack.profile import Profile, load_profile
 from taskpack.rehearse.engine_seam import CpuEngine, Engine
-from taskpack.rehearse.outcome import Check, Outcome, thirds
+from taskpack.rehearse.outcome import Check, Outcome
 from taskpack.rehearse.report import write_report
 from taskpack.rehearse.runner import ROUND_TRIP, Sources, Stage, describe, run_scripts
 from taskpack.rehearse.twin import Wishes, narrow
 
-LEAST_FALL = 0.02
-"""Share of the loss by which its last third must lie below its first."""
 FROZEN_PREFIXES = {
     "vision": ("visual.patch_embed.", "visual.blocks."),
     "projector": ("visual.merger.",),
@@ -130,8 +128,10 @@ def run_checks(stage: Stage, engine: Engine, *, tuning: str) -> Iterator[Check]:
         rank_files=twin.parallel.tp * twin.parallel.pp,
     )
     yield weights_checks.check_round_trip(base, round_trip)
-    yield check_loss(stage.outcome.losses, steps=twin.train.iters)
     probe = model_checks.make_probe(stage.checkout, stage.task)
+    yield model_checks.check_loss(
+        base, export, probe, losses=stage.outcome.losses, steps=twin.train.iters
+    )
     if tuning == "full" and trained is not None:
         frozen = tuple(prefix for part in twin.train.freeze for prefix in FROZEN_PREFIXES[part])
         yield weights_checks.check_full_export(base, trained, export, frozen=frozen)
@@ -140,17 +140,3 @@ def run_checks(stage: Stage, engine: Engine, *, tuning: str) -> Iterator[Check]:
         yield weights_checks.check_untouched(base, export, targets=targets)
         yield model_checks.check_merge(base, trained, export, probe)
     yield model_checks.check_loads(export, probe)
-
-
-def check_loss(losses: Sequence[float], *, steps: int) -> Check:
-    """Compare the medians of the first and the last third of the steps."""
-    name = "loss fell"
-    if len(losses) != steps:
-        return Check(name, False, f"the log has {len(losses)} losses for {steps} steps")
-    first, last = thirds(losses)
-    fall = (first - last) / first if first else 0.0
-    detail = (
-        f"median {first:.3f} in the first third of {steps} steps, {last:.3f} in the last: "
-        f"{fall:.0%} lower (at least {LEAST_FALL:.0%} is asked for)"
-    )
-    return Check(name, fall >= LEAST_FALL, detail)

@@ -35,10 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         _check(args)
+        count = _process_count()
     except TaskpackError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    count = int(os.environ.get(PROCESSES, min(2, os.cpu_count() or 1)))
     workers: list[subprocess.Popen[bytes]] = []
 
     def stop(signum: int, _frame: object) -> None:
@@ -86,6 +86,18 @@ def _check(args: argparse.Namespace) -> None:
             why="one stand-in runs for all nodes, on behalf of node 0",
             fix="start the script once, with NODE_RANK=0",
         )
+
+
+def _process_count() -> int:
+    text = os.environ.get(PROCESSES, str(min(2, os.cpu_count() or 1)))
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise ProfileError(
+        f"{PROCESSES} is {text!r}",
+        where="environment",
+        why="it counts the engine processes that share the batches",
+        fix="set a number from 1, or unset it",
+    )
 
 
 def _copy_size(arguments: Sequence[str]) -> int:
