@@ -10,7 +10,15 @@ from pathlib import Path
 import golden_inputs
 import pytest
 from taskpack.parallel import PipelineSplit
-from taskpack.weights import Layout, hf_to_mm, lora_merge, mm_to_hf, peft_to_mm, resplit
+from taskpack.weights import (
+    Layout,
+    hf_to_mm,
+    lora_merge,
+    mm_to_hf,
+    peft_to_mm,
+    read_hf_config,
+    resplit,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -73,7 +81,8 @@ def test_a_canonical_peft_adapter_becomes_what_the_stock_converter_wrote(
     untied: Path, tmp_path: Path
 ) -> None:
     peft = golden_inputs.make_peft(tmp_path / "peft")
-    peft_to_mm(peft, untied, tmp_path / "mm", layout=layout(1, [4], [4], canonical=True))
+    wanted = layout(1, [4], [4], canonical=True)
+    peft_to_mm(peft, read_hf_config(untied), tmp_path / "mm", layout=wanted)
     assert golden_inputs.digests(tmp_path / "mm") == EXPECTED["l_old_tp1pp1"]
 
 

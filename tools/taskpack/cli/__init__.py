@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from taskpack import __version__
-from taskpack.cli import _data, _rehearse, _render, _weights
+from taskpack.cli import _data, _mm_convert, _rehearse, _render, _weights
 from taskpack.errors import HostError, TaskpackError
 
 
@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"taskpack {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for group in (_render, _weights, _data, _rehearse):
+    for group in (_render, _weights, _mm_convert, _data, _rehearse):
         group.register(commands)
     return parser
 
@@ -51,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _on_sigterm)
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown and not getattr(args, "takes_unknown", False):
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    args.unknown = unknown
     try:
         result: int = args.run(args)
         return result

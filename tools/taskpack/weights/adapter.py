@@ -8,21 +8,18 @@ so a fused adapter exists only where those copies are equal.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from taskpack.errors import CheckpointError, shorten
-from taskpack.weights.account import Account, source_digest
-from taskpack.weights.hf_config import HfConfig, read_hf_config
-from taskpack.weights.layout import Layout, LayoutRecord
-from taskpack.weights.mm_checkpoint import NO_TENSOR, mm_output
+from taskpack.errors import CheckpointError
+from taskpack.weights.hf_config import HfConfig
+from taskpack.weights.layout import Layout
+from taskpack.weights.mm_checkpoint import NO_TENSOR
 from taskpack.weights.mm_folder import MmFolder
-from taskpack.weights.out_dir import check_target
 from taskpack.weights.plan import Address, check_side
 from taskpack.weights.rows import Entry, Naming, Section, entries, naming_of, pattern_of, spell
-from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
+from taskpack.weights.run import Side
 from taskpack.weights.safetensors_file import read_safetensors
 from taskpack.weights.sides import hf_side, mm_side
 from taskpack.weights.tensors import TensorInfo
@@ -167,30 +164,37 @@ def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> Adapte
     Raises:
         CheckpointError: A tensor is missing, or none of the model's modules.
     """
-    path = peft_dir / ADAPTER_FILE
-    tensors = read_safetensors(path)
-    infos: dict[Address, TensorInfo] = {
-        (path.name, "", name): info for name, info in tensors.items()
-    }
+    infos = peft_adapter_infos(peft_dir)
+    tensors = {name for _, _, name in infos}
     r = _lora_rank(infos, where=str(peft_dir))
-    naming = peft_naming(
-        naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in tensors])
-    )
+    own = naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in tensors])
+    wrapped = any(name.startswith(PEFT_PREFIX) for name in tensors)
+    naming = peft_naming(own) if wrapped else own
     base = entries(config.family, config.dims, canonical=canonical, tied=config.tied)
     possible = adapted_entries(base, r)
     adapted = [
         item for item in possible if any(spell(name, naming) in tensors for name in _spelled(item))
     ]
-    files = dict.fromkeys(tensors, path.name)
+    files = dict.fromkeys(tensors, ADAPTER_FILE)
     stored = hf_side(
         [e for item in adapted for e in (item.a, item.b)],
         files,
         naming,
-        single=path.name,
+        single=ADAPTER_FILE,
         every_spelling=True,
     )
     check_side(stored, infos, where=str(peft_dir), dropped={})
     return AdapterSource(Side(stored, infos, {}, str(peft_dir)), adapted, possible, r)
+
+
+def peft_adapter_infos(peft_dir: Path) -> dict[Address, TensorInfo]:
+    """Read the places of the tensors of a peft folder.
+
+    Raises:
+        CheckpointError: The file is missing or damaged.
+    """
+    tensors = read_safetensors(peft_dir / ADAPTER_FILE)
+    return {(ADAPTER_FILE, "", name): info for name, info in tensors.items()}
 
 
 def _spelled(item: Adapted) -> list[str]:
@@ -207,74 +211,3 @@ def _lora_rank(infos: Mapping[Address, TensorInfo], *, where: str) -> int:
         why="an adapter has lora_A and lora_B tensors of one rank",
         fix="name the folder that LoRA training saved",
     )
-
-
-def peft_to_mm(
-    peft_dir: Path,
-    base_hf_dir: Path,
-    mm_dir: Path,
-    *,
-    layout: Layout,
-    iteration: str = "release",
-    options: Options = DEFAULT_OPTIONS,
-) -> Account:
-    """Convert a peft adapter to Megatron rank files.
-
-    Args:
-        peft_dir: Folder with adapter_model.safetensors and adapter_config.json.
-        base_hf_dir: Folder with the config.json of the base model.
-        mm_dir: Folder to make.
-        layout: Layout; a fused one needs equal lora_A for q, k, v and for gate, up.
-        iteration: `release`, or a number to write it under.
-        options: See `Options`.
-
-    Raises:
-        CheckpointError: The adapter does not fit the model, or cannot be fused.
-    """
-    check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
-    config = read_hf_config(base_hf_dir)
-    adapter = peft_adapter(peft_dir, config, canonical=layout.canonical)
-    settings = read_peft_config(peft_dir)
-    stored = mm_side([e for item in adapter.adapted for e in (item.a, item.b)], layout)
-    dtype = dtype_to_write(adapter.side, options)
-    record = LayoutRecord(
-        family=config.family.name,
-        layout=layout,
-        dtype=dtype,
-        tied=config.tied,
-        dims=config.dims,
-        release=options.release,
-        source=source_digest(adapter.side.infos),
-        lora={"r": adapter.r, "alpha": settings["lora_alpha"]},
-    )
-    output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
-    return run(adapter.side, stored, output, dtype=dtype, options=options)
-
-
-def read_peft_config(peft_dir: Path) -> dict[str, float]:
-    """Read `r` and `lora_alpha` of a peft folder.
-
-    Raises:
-        CheckpointError: The config is missing, or describes more than plain LoRA.
-    """
-    path = peft_dir / ADAPTER_CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        result = {"r": config["r"], "lora_alpha": config["lora_alpha"]}
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{ADAPTER_CONFIG} is missing or damaged ({type(error).__name__})",
-            where=str(path),
-            why="rank and alpha of the adapter are read from it",
-            fix="name the folder that peft's save_pretrained wrote",
-        ) from None
-    special = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save")
-    used = [name for name in special if config.get(name)]
-    if used:
-        raise CheckpointError(
-            f"the adapter uses {shorten(used)}",
-            where=str(path),
-            why="it would be wrong to treat it as plain LoRA",
-            fix="merge it with peft, then convert the merged model",
-        )
-    return result

@@ -192,7 +192,7 @@ def _write_mm(
         layout=layout,
         dtype=dtype,
         tied=config.tied,
-        dims=config.dims,
+        dims={} if config.inferred else config.dims,
         release=options.release,
         source=source_digest(source.infos),
     )

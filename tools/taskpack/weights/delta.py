@@ -31,6 +31,13 @@ Said = tuple[float | None, float | None]
 """Alpha and r as one source gives them."""
 
 
+def known_alpha(folder: MmFolder) -> float | None:
+    """Give the alpha that an adapter's saved arguments or its layout file tell."""
+    saved = next(iter(folder.ranks.values())).args.get("lora_alpha")
+    recorded = folder.record.lora.get("alpha") if folder.record is not None else None
+    return next((float(a) for a in (saved, recorded) if isinstance(a, int | float)), None)
+
+
 def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
     """Find alpha / r of an adapter: its saved arguments, its layout file, then what is given.
 

@@ -15,11 +15,15 @@ from taskpack.weights.rows import Family
 
 @dataclass(frozen=True, slots=True)
 class HfConfig:
-    """The family of a model, its dimensions by name, and whether its head is tied."""
+    """The family of a model, its dimensions by name, and whether its head is tied.
+
+    `inferred` dimensions were told from shapes: head counts in them are stand-ins.
+    """
 
     family: Family
     dims: Mapping[str, int]
     tied: bool
+    inferred: bool = False
 
 
 def read_hf_config(hf_dir: Path) -> HfConfig:

@@ -29,9 +29,9 @@ def model_of(mm_dir: Path) -> HfConfig:
         CheckpointError: There is no layout file.
     """
     record = read_layout(mm_dir)
-    if record is None:
+    if record is None or not record.dims:
         raise CheckpointError(
-            f"the checkpoint has no {LAYOUT_FILE}",
+            f"the checkpoint has no {LAYOUT_FILE} that tells its model",
             where=str(mm_dir),
             why="heads and sizes of the model cannot be told from the tensors alone",
             fix="name the model with --task tasks/MODEL, or its HF folder with --hf-ref",

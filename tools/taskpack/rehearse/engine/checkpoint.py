@@ -84,7 +84,9 @@ def save_iteration(
             hf_to_mm(plain, mm_dir, layout=layout, iteration=str(iteration))
         else:
             save_peft(trainable.peft, plain)
-            peft_to_mm(plain, hf_ref, mm_dir, layout=layout, iteration=str(iteration))
+            peft_to_mm(
+                plain, read_hf_config(hf_ref), mm_dir, layout=layout, iteration=str(iteration)
+            )
         folder = save / f"iter_{iteration:07d}"
         axes = parallel_axes(hf_ref, canonical=layout.canonical)
         for source in sorted(mm_dir.glob(f"{folder.name}/*/{RANK_FILE}")):

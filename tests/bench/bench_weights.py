@@ -1,0 +1,217 @@
+"""Time conversions of true-shape weights against a plain copy of the same bytes.
+
+Every figure is a ratio to `cp` in the same run, alternated with it, the first round discarded.
+Run it with `make bench`; it needs about four times the model's size of free disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from taskpack.weights.hf_config import parse_hf_config
+from taskpack.weights.out_file import TensorSpec
+from taskpack.weights.rows import entries
+from taskpack.weights.safetensors_file import INDEX_FILE, lay_out_safetensors
+
+VISION = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "in_chans": 3,
+    "patch_size": 14,
+    "temporal_patch_size": 2,
+    "spatial_merge_size": 2,
+}
+MODELS = {
+    "3b": {
+        "model_type": "qwen2_5_vl",
+        "num_hidden_layers": 36,
+        "hidden_size": 2048,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "intermediate_size": 11008,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+        "vision_config": VISION,
+    },
+    "72b-cut": {
+        "model_type": "qwen2_5_vl",
+        "num_hidden_layers": 2,
+        "hidden_size": 8192,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "intermediate_size": 29568,
+        "vocab_size": 152064,
+        "tie_word_embeddings": False,
+        "vision_config": {**VISION, "intermediate_size": 3456},
+    },
+}
+SHARD_BYTES = 4 << 30
+
+
+@dataclass(frozen=True)
+class Case:
+    """One conversion: its arguments, with {hf} and {mm} for the inputs and {out} for the output."""
+
+    name: str
+    arguments: tuple[str, ...]
+    like: str  # folder whose bytes `cp` copies
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one process took."""
+
+    seconds: float
+    anonymous: int  # peak bytes of anonymous memory
+    resident: int  # peak bytes resident
+
+
+def build_hf(folder: Path, config: dict[str, object]) -> None:
+    """Write a checkpoint with the true shapes and random bytes."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    model = parse_hf_config(config, where="bench")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for entry in entries(model.family, model.dims, canonical=True, tied=model.tied):
+        shapes |= entry.tensors
+    shards: list[list[TensorSpec]] = [[]]
+    for name, shape in shapes.items():
+        spec = TensorSpec("", name, "bf16", shape)
+        if sum(s.nbytes for s in shards[-1]) + spec.nbytes > SHARD_BYTES:
+            shards.append([])
+        shards[-1].append(spec)
+    block = np.random.default_rng(1).integers(0, 256, 1 << 24, np.uint8).tobytes()
+    weight_map = {}
+    for number, specs in enumerate(shards, start=1):
+        out = lay_out_safetensors(f"model-{number:05d}-of-{len(shards):05d}.safetensors", specs)
+        weight_map |= {spec.name: out.path for spec in specs}
+        with (folder / out.path).open("wb") as file:
+            file.write(out.head[0][1])
+            while file.tell() < out.size:
+                file.write(block[: out.size - file.tell()])
+    (folder / INDEX_FILE).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+
+
+def measure(command: Sequence[str]) -> Run:
+    """Run a process to its end, watching its memory."""
+    started = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    anonymous = 0
+    while process.poll() is None:
+        anonymous = max(anonymous, _anonymous(process.pid))
+        time.sleep(0.02)
+    seconds = time.monotonic() - started
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} failed with {process.returncode}")
+    return Run(seconds, anonymous, _largest_child())
+
+
+def _anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon")), 0)
+
+
+def _largest_child() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+def copy_command(source: Path, target: Path, *, sync: bool) -> list[str]:
+    """Give the plain copy: `cp`, and an fsync of every file where the other side has one."""
+    finish = f" && find {target} -type f -print0 | xargs -0 sync" if sync else ""
+    return ["sh", "-c", f"cp -r {source} {target}{finish}"]
+
+
+def compare(
+    case: Case, places: dict[str, Path], rounds: int, *, sync: bool, drop: Callable[[], None]
+) -> None:
+    """Alternate a conversion and a copy; print the medians and the spread."""
+    ours: list[Run] = []
+    theirs: list[Run] = []
+    out = places["out"]
+    for _ in range(rounds + 1):
+        for runs, command in (
+            (ours, [sys.executable, "-m", "taskpack", *case.arguments]),
+            (theirs, copy_command(places[case.like], out, sync=sync)),
+        ):
+            shutil.rmtree(out, ignore_errors=True)
+            os.sync()
+            drop()
+            filled = [part.format(**places) for part in command]
+            runs.append(measure(filled))
+    shutil.rmtree(out, ignore_errors=True)
+    ratios = [a.seconds / b.seconds for a, b in zip(ours[1:], theirs[1:], strict=True)]
+    print(
+        f"{case.name:<18} {statistics.median(r.seconds for r in ours[1:]):7.2f} s"
+        f"  cp {statistics.median(r.seconds for r in theirs[1:]):7.2f} s"
+        f"  ratio {statistics.median(ratios):5.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        f"  anonymous {max(r.anonymous for r in ours) / 2**20:6.0f} MiB",
+        flush=True,
+    )
+
+
+def cases(model: str) -> list[Case]:
+    """List the conversions of a model."""
+    layers = MODELS[model]["num_hidden_layers"]
+    half = int(str(layers)) // 2
+    one = ("--tp", "1", "--llm-layers", f"[{layers}]", "--vit-layers", "[32]")
+    two = ("--tp", "2", "--llm-layers", f"[{half},{half}]", "--vit-layers", "[32,0]")
+    hf_to_mm = ("convert", "hf-to-mm", "--hf", "{hf}", "--mm", "{out}")
+    target = tuple(part.replace("--", "--to-") for part in one)
+    return [
+        Case("hf-to-mm TP1 PP1", (*hf_to_mm, *one), "hf"),
+        Case("hf-to-mm TP2 PP2", (*hf_to_mm, *two), "mm"),
+        Case(
+            "mm-to-hf TP2 PP2",
+            ("convert", "mm-to-hf", "--mm", "{mm}", "--hf-ref", "{hf}", "--hf", "{out}"),
+            "hf",
+        ),
+        Case(
+            "resplit to TP1",
+            ("convert", "resplit", "--mm", "{mm}", "--out", "{out}", *target),
+            "hf",
+        ),
+    ]
+
+
+def main() -> None:
+    """Build the inputs and time every case."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=MODELS, default="3b")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dir", type=Path, help="where to put the files; a temporary folder")
+    parser.add_argument("--no-sync", action="store_true", help="copy without fsync")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
+        root = Path(scratch)
+        places = {"hf": root / "hf", "mm": root / "mm", "out": root / "out"}
+        build_hf(places["hf"], MODELS[args.model])
+        every = cases(args.model)
+        (split,) = (case for case in every if case.name == "hf-to-mm TP2 PP2")
+        places["out"], real_out = places["mm"], places["out"]
+        measure([sys.executable, "-m", "taskpack", *(p.format(**places) for p in split.arguments)])
+        places["out"] = real_out
+        for case in every:
+            compare(case, places, args.rounds, sync=not args.no_sync, drop=lambda: None)
+
+
+if __name__ == "__main__":
+    main()
