@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -154,9 +155,17 @@ def iterate_array(path: Path) -> Iterator[object]:
 
     Raises:
         DatasetError: The file is absent, not JSON, or not an array.
+        HostError: The reader is not installed.
     """
-    import ijson
-
+    try:
+        import ijson
+    except ModuleNotFoundError:
+        raise HostError(
+            "this Python has no ijson",
+            where=sys.executable,
+            why="it reads rows one by one, so that memory does not grow with the file",
+            fix="pip install 'taskpack[data]'",
+        ) from None
     if not path.is_file():
         raise DatasetError(
             f"there is no file {path}",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,6 +28,7 @@ FROZEN_PREFIXES = {
     "projector": ("visual.merger.",),
 }
 USER_SEQ_LENGTH = 1024
+PACKAGES = ("torch", "transformers", "peft", "tokenizers", "safetensors", "PIL", "ijson")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ def rehearse(order: Order, *, out: TextIO, engine: Engine | None = None) -> Outc
         HostError: A script failed, or something is not installed.
     """
     started = time.perf_counter()
+    require_packages("rehearse", PACKAGES)
     chosen = engine or CpuEngine()
     profile = load_profile(task_dir(order.model) / "profile.yaml", order.overrides)
     tuning = _tuning(profile)
@@ -74,6 +78,22 @@ def rehearse(order: Order, *, out: TextIO, engine: Engine | None = None) -> Outc
             if order.report is not None:
                 write_report(outcome, order.report)
     return outcome
+
+
+def require_packages(extra: str, modules: Sequence[str]) -> None:
+    """Tell at once which packages of an optional part are not installed.
+
+    Raises:
+        HostError: At least one is missing.
+    """
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        raise HostError(
+            f"this Python has no {', '.join(missing)}",
+            where=sys.executable,
+            why=f"they belong to the optional part {extra!r} of taskpack",
+            fix=f"pip install 'taskpack[{extra}]'",
+        )
 
 
 def _tuning(profile: Profile) -> str:

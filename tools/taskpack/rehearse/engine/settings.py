@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,23 @@ from taskpack.rehearse.engine.flags import WHERE, Flags
 from taskpack.weights import Layout
 
 DECAY_STYLES = ("constant", "linear", "cosine", "inverse-square-root")
+MODEL_KEYS = (
+    "img_context_token_id",
+    "text_decoder.num_layers",
+    "text_decoder.pipeline_num_layers",
+    "image_encoder.vision_encoder.num_layers",
+    "image_encoder.vision_encoder.pipeline_num_layers",
+    "image_encoder.vision_projector",
+)
+DATA_KEYS = (
+    "dataset_param.preprocess_parameters.model_name_or_path",
+    "dataset_param.basic_parameters.dataset",
+    "dataset_param.attr.messages",
+    "dataset_param.attr.role_tag",
+    "dataset_param.attr.content_tag",
+    "dataset_param.attr.user_tag",
+    "dataset_param.attr.assistant_tag",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +100,8 @@ def read_settings(flags: Flags, *, cluster_size: int) -> Settings:
         ProfileError: Values are missing or contradict each other; all are reported.
         CheckpointError: There is nothing to load.
     """
-    structure = read_json(Path(flags.text("--mm-model")), "--mm-model")
-    data = read_json(Path(flags.text("--mm-data")), "--mm-data")
+    structure = read_json(Path(flags.text("--mm-model")), "--mm-model", MODEL_KEYS)
+    data = read_json(Path(flags.text("--mm-data")), "--mm-data", DATA_KEYS)
     read_json(Path(flags.text("--mm-tool")), "--mm-tool")
     layout = _layout(flags, structure)
     copy_size = layout.tp_size * layout.pp_size * flags.count("--context-parallel-size", 1)
@@ -118,12 +135,18 @@ def read_settings(flags: Flags, *, cluster_size: int) -> Settings:
     return settings
 
 
-def read_json(path: Path, flag: str) -> dict[str, Any]:
+def read_json(path: Path, flag: str, required: Sequence[str] = ()) -> dict[str, Any]:
     """Read a file of the trainer as strictly as the trainer does.
 
+    Args:
+        path: The file.
+        flag: The flag that named it, for messages.
+        required: Dotted keys that must be there.
+
     Raises:
-        ProfileError: It is absent, or not a JSON object.
+        ProfileError: It is absent, not a JSON object, or lacks a key.
     """
+    value: Any = None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         fault = "" if isinstance(value, dict) else "is no JSON object"
@@ -131,6 +154,9 @@ def read_json(path: Path, flag: str) -> dict[str, Any]:
         fault = f"cannot be read ({error.strerror})"
     except ValueError as error:
         fault = f"is not strict JSON ({error})"
+    missing = [] if fault else [key for key in required if not _has(value, key)]
+    if missing:
+        fault = f"lacks {', '.join(missing)}"
     if fault:
         raise ProfileError(
             f"{flag} {path} {fault}",
@@ -140,6 +166,14 @@ def read_json(path: Path, flag: str) -> dict[str, Any]:
         )
     document: dict[str, Any] = value
     return document
+
+
+def _has(value: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True
 
 
 def _lora(flags: Flags) -> Lora | None:
