@@ -1,0 +1,167 @@
+"""Any model in any layout, there and back; and the real model classes as judges."""
+
+import json
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import golden_inputs
+import pytest
+import torch
+from addressed import hf_tensors, layout
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from taskpack.weights import Layout, hf_to_mm, mm_to_hf, read_hf_config, resplit, verify_equal
+from taskpack.weights.rows import entries
+
+pytestmark = pytest.mark.torch
+
+
+def splits(total: int, stages: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, total), min_size=stages - 1, max_size=stages - 1).map(
+        lambda cuts: _between([0, *sorted(cuts), total])
+    )
+
+
+def _between(edges: list[int]) -> list[int]:
+    return [stop - start for start, stop in pairwise(edges)]
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    vpp, pp = draw(st.sampled_from([(1, 1), (1, 2), (1, 3), (2, 2)]))
+    text, vision = (draw(splits(4, vpp * pp)) for _ in range(2))
+    if vpp > 1:
+        text, vision = [text[:pp], text[pp:]], [vision[:pp], vision[pp:]]
+    tp = draw(st.sampled_from([1, 2, 4]))
+    canonical = draw(st.booleans())
+    vision_tp = draw(st.sampled_from([size for size in (1, 2, 4) if tp % size == 0]))
+    return layout(tp, text, vision, canonical=canonical, vision_tp_size=vision_tp)
+
+
+def make_hf(folder: Path, *, family: str, tied: bool) -> Path:
+    golden_inputs.make_hf(folder, tied=tied, shards=1)
+    config = json.loads((folder / "config.json").read_text())
+    config["model_type"] = family
+    config["vision_config"] |= {"embed_dim": 32, "mlp_ratio": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = read_hf_config(folder)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for entry in entries(model.family, model.dims, canonical=True, tied=tied):
+        shapes |= entry.tensors
+    for stale in folder.glob("model*"):
+        stale.unlink()
+    tensors = {name: golden_inputs.weight(name, shape) for name, shape in shapes.items()}
+    save_file(tensors, str(folder / "model.safetensors"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, bool], Path]:
+    root = tmp_path_factory.mktemp("in")
+    return {
+        (family, tied): make_hf(root / f"{family}_{tied}", family=family, tied=tied)
+        for family in ("qwen2_5_vl", "qwen2_vl")
+        for tied in (False, True)
+    }
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.sampled_from(["qwen2_5_vl", "qwen2_vl"]), st.booleans(), layouts(), layouts())
+def test_hf_to_any_layout_to_any_other_to_hf_is_identical(
+    models: dict[tuple[str, bool], Path],
+    tmp_path: Path,
+    family: str,
+    tied: bool,
+    a: Layout,
+    b: Layout,
+) -> None:
+    hf = models[family, tied]
+    for name in ("a", "b", "hf"):
+        shutil.rmtree(tmp_path / name, ignore_errors=True)
+    hf_to_mm(hf, tmp_path / "a", layout=a)
+    resplit(tmp_path / "a", tmp_path / "b", target=b)
+    assert verify_equal(tmp_path / "a", tmp_path / "b")["equal"]
+    mm_to_hf(tmp_path / "b", hf, tmp_path / "hf")
+    assert (tmp_path / "hf" / "model.safetensors").is_file()
+    back, original = hf_tensors(tmp_path / "hf"), hf_tensors(hf)
+    assert back.keys() == original.keys()
+    assert all(torch.equal(back[name], original[name]) for name in back)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2_vl"])
+def test_real_models_give_the_same_logits_after_a_round_trip(
+    family: str, tied: bool, tmp_path: Path
+) -> None:
+    model = real_model(family, tied=tied)
+    hf = tmp_path / "hf"
+    model.save_pretrained(hf, max_shard_size="200KB")
+    # the classes write the nested config of their release; sizes are read from either form
+    hf_to_mm(hf, tmp_path / "a", layout=layout(2, [1, 3], [2, 0]))
+    resplit(tmp_path / "a", tmp_path / "b", target=layout(1, [[1, 1], [1, 1]], [[2, 0], [0, 0]]))
+    mm_to_hf(tmp_path / "b", hf, tmp_path / "back")
+    again, info = type(model).from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    ids = torch.tensor([[random.Random(3).randrange(20, 300) for _ in range(24)]])
+    with torch.no_grad():
+        assert torch.equal(model(input_ids=ids).logits, again(input_ids=ids).logits)
+    saved, back = load_all(hf), load_all(tmp_path / "back")
+    assert saved.keys() == back.keys()
+    assert all(torch.equal(saved[name], back[name]) for name in saved)
+
+
+def load_all(folder: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = {}
+    for path in folder.glob("*.safetensors"):
+        found |= load_file(str(path))
+    return found
+
+
+def real_model(family: str, *, tied: bool) -> Any:
+    import transformers
+
+    text = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "vocab_size": 320,
+        "max_position_embeddings": 256,
+        "tie_word_embeddings": tied,
+        "rope_scaling": {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]},
+    }
+    if family == "qwen2_5_vl":
+        vision = {
+            "depth": 2,
+            "hidden_size": 32,
+            "intermediate_size": 40,
+            "num_heads": 4,
+            "out_hidden_size": 64,
+            "fullatt_block_indexes": [1],
+        }
+        config = transformers.Qwen2_5_VLConfig(
+            text_config=text, vision_config=vision, tie_word_embeddings=tied
+        )
+        kind = transformers.Qwen2_5_VLForConditionalGeneration
+    else:
+        vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 2}
+        config = transformers.Qwen2VLConfig(
+            text_config=text, vision_config=vision, tie_word_embeddings=tied
+        )
+        kind = transformers.Qwen2VLForConditionalGeneration
+    torch.manual_seed(5)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.05)
+    return model
