@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,8 +72,11 @@ def rehearse(order: Order, *, out: TextIO, engine: Engine | None = None) -> Outc
             stage.build(order.sources, chosen)
             run_scripts(stage, tuning=tuning)
             stage.say("== checks")
-            for check in run_checks(stage, chosen, tuning=tuning):
-                outcome.checks.append(check)
+            with warnings.catch_warnings():
+                # Of transformers' and peft's own future; nobody who rehearses can act on them.
+                warnings.simplefilter("ignore", FutureWarning)
+                for check in run_checks(stage, chosen, tuning=tuning):
+                    outcome.checks.append(check)
         finally:
             outcome.seconds = time.perf_counter() - started
             if order.report is not None:
