@@ -28,6 +28,10 @@ from taskpack.weights.out_file import OutFile
 from taskpack.weights.plan import Job, Target
 
 BUFFER_BYTES = 1 << 20
+WRITEBACK_BYTES = 32 << 20
+"""After so many bytes of a target the kernel is asked to start writing them to disk; left to
+itself it would begin with the fsync at the end of the file."""
+
 Raw = npt.NDArray[Any]
 ChangeRows = Callable[[Target, int, Raw, str], Raw]
 """Takes a target, the first row and the rows of a chunk in the source type; gives new rows."""
@@ -91,6 +95,12 @@ def write_all(fd: int, view: memoryview | bytes, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
+def start_writeback(fd: int, offset: int, count: int) -> None:
+    """Have the kernel begin to write a range to disk, where the platform can be asked."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(fd, offset, count, os.POSIX_FADV_DONTNEED)
+
+
 class _Sink:
     """Writes one target in order, digesting as it goes."""
 
@@ -99,7 +109,7 @@ class _Sink:
         self.target = target
         self.out = out
         self._fd = fd
-        self._at = out.offsets[stored.key, stored.name]
+        self._at = self._handed_over = out.offsets[stored.key, stored.name]
         self._digest = xxhash.xxh3_128()
         self._crc = 0
 
@@ -109,6 +119,9 @@ class _Sink:
             self._crc = zlib.crc32(view, self._crc)
         write_all(self._fd, view, self._at)
         self._at += len(view)
+        if self._at - self._handed_over >= WRITEBACK_BYTES:
+            start_writeback(self._fd, self._handed_over, self._at - self._handed_over)
+            self._handed_over = self._at
 
     def done(self) -> Written:
         stored = self.target.stored
@@ -148,8 +161,8 @@ class CopyEngine:
     def run(
         self, jobs: Sequence[Job], done: Callable[[Job, Sequence[Written]], object], *, threads: int
     ) -> None:
-        """Run jobs, the largest first, and report each finished one in the calling thread."""
-        ordered = sorted(jobs, key=lambda job: -sum(prod(t.stored.shape) for t in job.targets))
+        """Run jobs in the order of their bytes on disk; report each in the calling thread."""
+        ordered = sorted(jobs, key=self._place)
         with ThreadPoolExecutor(max_workers=threads) as pool:
             futures = {pool.submit(self._run_job, job): job for job in ordered}
             try:
@@ -159,6 +172,11 @@ class CopyEngine:
                 self.stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+
+    def _place(self, job: Job) -> tuple[str, int]:
+        stored = job.targets[0].stored
+        out = self._outs[stored.file]
+        return out.path, out.offsets[stored.key, stored.name]
 
     def _buffer(self, nbytes: int) -> memoryview:
         have: bytearray | None = getattr(self._local, "buffer", None)
