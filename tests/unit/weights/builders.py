@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors import safe_open
 from taskpack.cli import main
@@ -285,3 +286,41 @@ def run(*arguments: object) -> int:
     except SystemExit as exit_:  # argparse leaves this way
         assert isinstance(exit_.code, int)
         return exit_.code
+
+
+LABELS = ("error: ", "  where: ", "  why:   ", "  fix:   ")
+
+
+class Refusals:
+    """Runs commands that must be refused.
+
+    Args:
+        capsys: Reads what they print.
+    """
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, code: int, *command: object, out: Path | None = None) -> str:
+        """Check the exit code, the four lines, and that nothing was written.
+
+        Args:
+            code: The documented exit code.
+            command: Arguments of `taskpack`.
+            out: The folder that the command was to make.
+
+        Returns:
+            What it said.
+        """
+        self._capsys.readouterr()
+        assert run(*command) == code, self._capsys.readouterr().err
+        said = self._capsys.readouterr().err
+        lines = said.rstrip("\n").split("\n")
+        errors = [line for line in lines if line.startswith(LABELS)]
+        assert len(errors) >= 4 and len(errors) % 4 == 0, said
+        for number, line in enumerate(errors):
+            label = LABELS[number % 4]
+            assert line.startswith(label) and len(line) > len(label), said
+        if out is not None:
+            assert not out.exists() and not out.with_name(f"{out.name}.partial").exists()
+        return said
