@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from readme_blocks import Section, fence_kinds, read_sections
+from readme_blocks import Command, Section, fence_kinds, read_sections
 from readme_workshop import REPO, Workshop, open_workshop, put_weights
 from taskpack.cli import build_parser, main
 
@@ -62,23 +62,27 @@ def _parse(command: str) -> argparse.Namespace:
     return build_parser().parse_args(words)
 
 
+def _check(command: Command, workshop: Workshop) -> str | None:
+    """Run or check a command; give what it printed if it was run as it stands."""
+    if command.text in ONLY_PARSED:
+        _parse(command.text)
+        return None
+    instead = INSTEAD.get(command.text)
+    done = workshop.run(instead or command.text)
+    assert done.returncode == command.code, f"{command.text}\n{done.stdout}{done.stderr}"
+    assert "Traceback" not in done.stderr
+    if instead is None:
+        return done.stderr if command.code else done.stdout
+    if done.stdout.startswith("taskpack "):
+        _parse(done.stdout)
+    return None
+
+
 def _run_section(section: Section, workshop: Workshop) -> None:
     for block in section.blocks:
-        printed = None
-        for command in block.commands:
-            if command.text in ONLY_PARSED:
-                _parse(command.text)
-                printed = None
-                continue
-            instead = INSTEAD.get(command.text)
-            done = workshop.run(instead or command.text)
-            assert done.returncode == command.code, f"{command.text}\n{done.stdout}{done.stderr}"
-            assert "Traceback" not in done.stderr
-            if instead is not None and done.stdout.startswith("taskpack "):
-                _parse(done.stdout)
-            printed = None if instead else (done.stderr if command.code else done.stdout)
-        if block.output is not None and printed is not None:
-            assert printed == block.output
+        printed = [_check(command, workshop) for command in block.commands]
+        if block.output is not None:
+            assert printed[-1] == block.output
 
 
 @pytest.mark.parametrize(("path", "section"), SECTIONS)
