@@ -35,11 +35,12 @@ class PipelineSplit:
         Raises:
             ValueError: The list is empty, ragged, mixed or holds a negative number.
         """
+        if isinstance(layers, str) or not isinstance(layers, Sequence) or not layers:
+            raise ValueError(f"{layers!r} is no list of layers per stage")
         nested = [item for item in layers if isinstance(item, Sequence)]
-        if not layers or (nested and len(nested) != len(layers)):
-            raise ValueError(f"{layers!r} is neither a list of numbers nor a list of such lists")
-        rows = nested if nested else [[item for item in layers if isinstance(item, int)]]
-        chunks = tuple(tuple(row) for row in rows)
+        if nested and len(nested) != len(layers):
+            raise ValueError(f"{layers!r} mixes numbers and lists")
+        chunks = tuple(tuple(row) for row in nested) if nested else (tuple(layers),)
         if len({len(row) for row in chunks}) != 1 or not chunks[0]:
             raise ValueError(f"{layers!r} has virtual stages of different lengths")
         if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for r in chunks for n in r):
