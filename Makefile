@@ -3,6 +3,8 @@ MODEL ?= qwen2.5vl-32b
 # A CPU wheel where the index offers one; TORCH='torch' takes the index's default build.
 TORCH ?= torch==2.13.0
 PYTHON ?= python3
+# The MindSpeed-MM checkout into which tasks/ was copied.
+CHECKOUT ?= .
 SHELL := bash
 
 VENV := .venv
@@ -11,7 +13,8 @@ READY := $(VENV)/.ready
 SHELL_SOURCES = $(shell find templates/lib tasks tests/shell docker .ci -name '*.sh' -o -name '*.bash' -o -path .ci/run)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup render plan convert finetune merge export rehearse format lint test test-container check
+CHECKOUT_TARGETS := convert finetune merge export
+.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench check
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,17 +33,17 @@ render: $(READY) ## write the files of tasks/MODEL from its profile
 plan: $(READY) ## check a profile and show what it amounts to
 	$(BIN)/taskpack plan $(MODEL)
 
-convert: ## cut the HF weights for the task (in a MindSpeed-MM checkout)
-	bash tasks/$(MODEL)/convert_hf_to_mm.sh
+convert: ## cut the HF weights for the task (CHECKOUT=... names the MindSpeed-MM checkout)
+	bash $(CHECKOUT)/tasks/$(MODEL)/convert_hf_to_mm.sh
 
-finetune: ## start the task on this node (in a MindSpeed-MM checkout)
-	bash tasks/finetune.sh $(MODEL)
+finetune: ## start the task on this node (CHECKOUT=... names the MindSpeed-MM checkout)
+	bash $(CHECKOUT)/tasks/finetune.sh $(MODEL)
 
 merge: ## merge the trained adapter into the base weights
-	bash tasks/$(MODEL)/merge_lora.sh
+	bash $(CHECKOUT)/tasks/$(MODEL)/merge_lora.sh
 
 export: ## write the trained weights as an HF folder
-	bash tasks/$(MODEL)/convert_mm_to_hf.sh
+	bash $(CHECKOUT)/tasks/$(MODEL)/convert_mm_to_hf.sh
 
 rehearse: $(READY) ## run the whole task on this CPU with a narrow model
 	$(BIN)/taskpack rehearse $(MODEL)
@@ -66,3 +69,6 @@ test: $(READY) ## everything but containers
 
 test-container: $(READY) ## tests that need a container engine (none yet)
 	@if compgen -G 'tests/container/test_*.py' >/dev/null; then $(BIN)/pytest tests/container; fi
+
+bench: $(READY) ## time conversions against a plain copy (needs 30 GB of disk)
+	$(BIN)/python tests/bench/bench_weights.py

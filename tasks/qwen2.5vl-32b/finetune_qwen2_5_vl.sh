@@ -217,6 +217,9 @@ main() {
     "$ENTRY" "${arguments[@]}" "${rest[@]}")
   check_start
   if [[ $mode == --dry-run ]]; then
+    if ((${#problem_codes[@]})); then
+      note "dry run: a real start here would stop at the ${#problem_codes[@]} faults above"
+    fi
     show_command "${start[@]}"
     return
   fi

@@ -40,7 +40,8 @@ class PipelineSplit:
         nested = [item for item in layers if isinstance(item, Sequence)]
         if nested and len(nested) != len(layers):
             raise ValueError(f"{layers!r} mixes numbers and lists")
-        chunks = tuple(tuple(row) for row in nested) if nested else (tuple(layers),)
+        rows: Sequence[object] = nested or [layers]
+        chunks = tuple(tuple(row) for row in rows if isinstance(row, Sequence))
         if len({len(row) for row in chunks}) != 1 or not chunks[0]:
             raise ValueError(f"{layers!r} has virtual stages of different lengths")
         if any(not isinstance(n, int) or isinstance(n, bool) or n < 0 for r in chunks for n in r):

@@ -7,7 +7,7 @@ check_checkout() {
   if [[ ! -f $ENTRY ]]; then
     problem 5 "$CHECKOUT is no MindSpeed-MM checkout" "$CHECKOUT/$ENTRY" \
       "the scripts run MindSpeed-MM from the folder that contains tasks/" \
-      "cp -r tasks <MindSpeed-MM checkout>/ and start the copy there"
+      "cp -r tasks ~/MindSpeed-MM/ (or where the checkout is) and start the copy there"
   fi
   for file in "$TASK/model.json" "$TASK/data.json"; do
     if [[ ! -f $file ]]; then

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -75,12 +76,14 @@ class Outcome:
 
     def table(self) -> str:
         """Lay the checks out as lines for a terminal."""
-        width = max(len(check.name) for check in self.checks)
-        lines = [
-            f"{verdict(check.passed)}  {check.name:<{width}}  {check.detail}"
+        wrapped = (
+            textwrap.fill(check.detail, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
             for check in self.checks
-        ]
-        return "\n".join(lines)
+        )
+        return "\n".join(
+            f"{verdict(check.passed)}  {check.name}\n{detail}"
+            for check, detail in zip(self.checks, wrapped, strict=True)
+        )
 
 
 def verdict(passed: bool) -> str:

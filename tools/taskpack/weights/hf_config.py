@@ -35,10 +35,12 @@ def read_hf_config(hf_dir: Path) -> HfConfig:
     path = hf_dir / "config.json"
     if not path.is_file():
         raise CheckpointError(
-            "the HF folder has no config.json",
+            "the HF folder has no config.json"
+            if hf_dir.is_dir()
+            else f"there is no HF folder {hf_dir}",
             where=str(path),
             why="layers, heads and sizes are read from it",
-            fix="name the folder that holds config.json and the *.safetensors files",
+            fix="download the model (bash tasks/MODEL/download_weights.sh), or name its folder",
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

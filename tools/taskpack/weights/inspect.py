@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from taskpack.errors import CheckpointError
 from taskpack.weights.hf_config import read_hf_config
 from taskpack.weights.mm_folder import MmFolder, infer_layout, read_mm_folder
 from taskpack.weights.safetensors_file import read_hf_tensors
 from taskpack.weights.tensors import TensorInfo
-from taskpack.weights.verify import is_hf
+from taskpack.weights.verify import is_hf, is_mm
 
 
 def inspect_folder(folder: Path, *, iteration: str = "latest") -> dict[str, Any]:
@@ -21,6 +22,13 @@ def inspect_folder(folder: Path, *, iteration: str = "latest") -> dict[str, Any]
     """
     if is_hf(folder):
         return _inspect_hf(folder)
+    if folder.is_dir() and not is_mm(folder):
+        raise CheckpointError(
+            f"{folder} holds no weights",
+            where=str(folder),
+            why="it has neither config.json and safetensors files, nor a tracker and rank files",
+            fix="name a Hugging Face folder or a checkpoint folder",
+        )
     return _inspect_mm(read_mm_folder(folder, iteration=iteration))
 
 

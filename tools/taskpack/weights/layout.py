@@ -90,7 +90,7 @@ class Layout:
                         f" but the model has {dims[key]} {module} layers",
                         where=where,
                         why="every layer must be on exactly one stage",
-                        fix=f"write a list that sums to {dims[key]}",
+                        fix=f"write a list that sums to {dims[key]}, or name this model's task",
                     )
                 )
         same = self.vision.pp_size == self.text.pp_size and self.vision.vpp_size == self.vpp_size
@@ -242,5 +242,5 @@ def read_layout(mm_dir: Path) -> LayoutRecord | None:
             f"the layout file is damaged: {type(error).__name__} {error}",
             where=str(path),
             why="the layout of the rank files is read from it",
-            fix="delete the file and give the layout by --task or --tp, --text-layers ...",
+            fix="delete the file and give --task, or --tp, --llm-layers and --vit-layers",
         ) from None

@@ -20,7 +20,6 @@ class Progress:
             total=total, unit="B", unit_scale=True, unit_divisor=1024, disable=None, leave=False
         )
         self._started = time.monotonic()
-        self._done = 0
 
     def __enter__(self) -> Progress:
         return self
@@ -35,11 +34,10 @@ class Progress:
 
     def add(self, count: int) -> None:
         """Count bytes written; any thread may call it."""
-        self._done += count
         self._bar.update(count)
 
-    def file(self, path: str) -> None:
-        """Name a finished file, where there is no terminal to show a bar on."""
+    def file(self, path: str, size: int) -> None:
+        """Name a finished file and its bytes, where there is no terminal to show a bar on."""
         if not sys.stderr.isatty():
             seconds = time.monotonic() - self._started
-            log.info("%s  (%.1f s, %.2f GiB written)", path, seconds, self._done / 2**30)
+            log.info("%s  (%.1f MiB, after %.1f s)", path, size / 2**20, seconds)

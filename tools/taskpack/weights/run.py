@@ -175,6 +175,7 @@ def _copy(
 ) -> None:
     outs = output.outs
     paths = {file: out.path for file, out in outs.items()}
+    sizes = {out.path: out.size for out in outs.values()}
     fingerprint = _fingerprint(source, output, dtype)
     folder = OutDir(output.target, list(outs.values()), fingerprint)
     total = sum(spec.nbytes for out in outs.values() for spec in out.specs)
@@ -186,7 +187,7 @@ def _copy(
 
             def done(_job: object, items: Sequence[Written]) -> None:
                 for path in folder.record(items, paths):
-                    progress.file(path)
+                    progress.file(path, sizes[path])
 
             engine.run(jobs, done, threads=options.workers)
         finally:

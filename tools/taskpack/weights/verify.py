@@ -14,6 +14,7 @@ from taskpack.weights.account import ACCOUNT_FILE
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import hf_source
 from taskpack.weights.mm_checkpoint import mm_source, model_of
+from taskpack.weights.mm_folder import TRACKER_FILE
 from taskpack.weights.out_dir import digest_range
 from taskpack.weights.plan import Replica, make_plan
 from taskpack.weights.pt_read import read_rank_file
@@ -26,6 +27,11 @@ from taskpack.weights.tensors import TensorInfo
 def is_hf(folder: Path) -> bool:
     """Tell a Hugging Face folder from a checkpoint."""
     return (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+
+
+def is_mm(folder: Path) -> bool:
+    """Tell a checkpoint from any other folder."""
+    return (folder / TRACKER_FILE).is_file() or any(folder.glob("*/mp_rank_*"))
 
 
 def verify_equal(

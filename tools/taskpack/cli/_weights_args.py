@@ -1,0 +1,191 @@
+"""Arguments that several weights commands share, and how they are read."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from taskpack.errors import ProfileError
+from taskpack.parallel import PipelineSplit
+
+if TYPE_CHECKING:
+    from taskpack.profile import Profile
+    from taskpack.weights import Layout, Options
+
+
+def add_dir(
+    parser: argparse.ArgumentParser, flag: str, what: str, *, required: bool = True
+) -> None:
+    """Add a flag that names a folder."""
+    parser.add_argument(flag, type=Path, metavar="DIR", required=required, help=what)
+
+
+def add_layout(parser: argparse.ArgumentParser, prefix: str = "") -> None:
+    """Add the flags of a layout; `prefix` tells those of the output."""
+    what = "of the output" if prefix else "of the checkpoint"
+    if not prefix:
+        parser.add_argument(
+            "--task", type=Path, metavar="DIR", help="task folder with profile.yaml"
+        )
+    parser.add_argument(f"--{prefix}tp", type=int, help=f"tensor parallel size {what}")
+    for module, noun, example in (("llm", "text", "[4,9,9]"), ("vit", "vision", "[32,0,0]")):
+        parser.add_argument(
+            f"--{prefix}{module}-layers",
+            type=_layers,
+            metavar="LIST",
+            help=f"{noun} layers per stage {what}, such as {example}",
+        )
+    parser.add_argument(f"--{prefix}vit-tp", type=int, default=0, help="other size for vision")
+    parser.add_argument(
+        f"--{prefix}canonical",
+        action="store_true",
+        help=f"structure {what} keeps HF's modules apart",
+    )
+
+
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose rank files."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--ranks", type=_numbers, help="write what these global ranks load: 0-7")
+    which.add_argument("--pp-ranks", type=_numbers, help="write these pipeline stages: 0-3")
+    which.add_argument("--tp-ranks", type=_numbers, help="write these tensor parallel ranks: 0,1")
+    parser.add_argument("--world-size", type=int, help="NPUs of the cluster, for --ranks")
+
+
+def add_iteration(parser: argparse.ArgumentParser) -> None:
+    """Add the choice of an iteration."""
+    parser.add_argument(
+        "--iteration", type=_iteration, default="latest", help="latest, release or a number"
+    )
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """Add what every conversion takes."""
+    parser.add_argument("--dtype", choices=("keep", "bf16", "fp16", "fp32"), default="keep")
+    parser.add_argument("--threads", type=int, default=0, help="copying threads")
+    parser.add_argument("--untie", action="store_true", help="keep a head that differs")
+    parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
+    parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
+
+
+def _layers(text: str) -> PipelineSplit:
+    try:
+        return PipelineSplit.parse(json.loads(text))
+    except (ValueError, TypeError, RecursionError):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of layers per stage such as [4,9,9] or [[1,1],[1,1]]"
+        ) from None
+
+
+def _numbers(text: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdecimal() or (last and not last.isdecimal()):
+            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0-7 or 0,2")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def _iteration(text: str) -> str:
+    if text in ("latest", "release") or (text.isascii() and text.isdecimal()):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not latest, release or a number")
+
+
+def read_profile(task: Path) -> Profile:
+    """Read the profile of a task folder."""
+    from taskpack.profile import load_profile
+
+    return load_profile(task / "profile.yaml")
+
+
+def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layout | None, str]:
+    """Read the layout that --task or the flags give, and what to call it in messages."""
+    from taskpack.weights import Layout
+    from taskpack.weights.task import task_layout
+
+    given = {name: getattr(args, f"{prefix}{name}") for name in ("tp", "llm_layers", "vit_layers")}
+    spelled = {name: f"--{prefix}{name}".replace("_", "-") for name in given}
+    task = getattr(args, "task", None)
+    if task is not None and not prefix:
+        if any(value is not None for value in given.values()):
+            raise ProfileError(
+                "--task and layout flags were both given",
+                where="command line",
+                why="a layout typed twice can differ",
+                fix="give --task alone, or the flags alone",
+            )
+        return task_layout(read_profile(task)), f"{task / 'profile.yaml'} (parallel)"
+    missing = [spelled[name] for name, value in given.items() if value is None]
+    if len(missing) == len(given):
+        return None, ""
+    if missing:
+        raise ProfileError(
+            f"{', '.join(missing)} is missing",
+            where="command line",
+            why="a layout is a tensor parallel size and two lists of layers",
+            fix=f"give all of {', '.join(spelled.values())}, or --task tasks/MODEL",
+        )
+    layout = Layout(
+        tp_size=given["tp"],
+        text=given["llm_layers"],
+        vision=given["vit_layers"],
+        vision_tp_size=getattr(args, f"{prefix}vit_tp"),
+        canonical=getattr(args, f"{prefix}canonical"),
+    )
+    return layout, ", ".join(spelled.values())
+
+
+def required(found: tuple[Layout | None, str], flags: str) -> tuple[Layout, str]:
+    """Insist on a layout."""
+    layout, where = found
+    if layout is None:
+        raise ProfileError(
+            "the layout of the output is missing",
+            where="command line",
+            why="rank files are cut for a tensor parallel size and layers per stage",
+            fix=f"give --task tasks/MODEL, or {flags}" if "--tp" in flags else f"give {flags}",
+        )
+    return layout, where
+
+
+def chosen_ranks(args: argparse.Namespace, layout: Layout) -> frozenset[str] | None:
+    """Name the rank folders that --ranks, --pp-ranks or --tp-ranks select; None is all."""
+    from taskpack.weights.sides import rank_folders, rank_grid
+
+    world_size = args.world_size
+    if args.task is not None and world_size is None:
+        world_size = read_profile(args.task).world_size
+    try:
+        if args.ranks is not None:
+            return rank_folders(layout, args.ranks, world_size=world_size)
+        if args.pp_ranks is not None or args.tp_ranks is not None:
+            return rank_grid(layout, tp_ranks=args.tp_ranks, pp_ranks=args.pp_ranks)
+    except ValueError as error:
+        raise ProfileError(
+            f"{error}",
+            where="--ranks, --pp-ranks or --tp-ranks",
+            why="each host writes the rank files that its own ranks load",
+            fix="name ranks of this cluster; --world-size says how many there are",
+        ) from None
+    return None
+
+
+def read_options(args: argparse.Namespace, ranks: frozenset[str] | None = None) -> Options:
+    """Read the common flags."""
+    from taskpack.weights import Options
+
+    task = getattr(args, "task", None)
+    return Options(
+        ranks=ranks,
+        untie=getattr(args, "untie", False),
+        dtype=args.dtype,
+        threads=args.threads,
+        pad_vocab=getattr(args, "pad_vocab", False),
+        resume=args.resume,
+        overwrite=args.overwrite,
+        release=read_profile(task).release if task is not None else None,
+    )
