@@ -1,5 +1,4 @@
 import pytest
-
 from taskpack.parallel import PipelineSplit, Slot, rank_folder
 
 
@@ -19,7 +18,7 @@ def test_virtual_stages_run_through_all_stages_first() -> None:
     "layers", [[], [[]], [4, 9.5], [4, -1], [4, True], [[1], [1, 2]], [1, [2]], "44", 4, None]
 )
 def test_anything_but_lists_of_whole_numbers_is_refused(layers: object) -> None:
-    with pytest.raises(ValueError, match="layers|stages|numbers"):
+    with pytest.raises(ValueError, match=r"layers|stages|numbers"):
         PipelineSplit.parse(layers)  # type: ignore[arg-type]
 
 

@@ -21,10 +21,10 @@ class TaskpackError(Exception):
 
     def __init__(self, what: str, *, where: str, why: str, fix: str) -> None:
         super().__init__(what)
-        self.what = what
-        self.where = where
-        self.why = why
-        self.fix = fix
+        self.what = _one_line(what)
+        self.where = _one_line(where)
+        self.why = _one_line(why)
+        self.fix = _one_line(fix)
         self.also: tuple[TaskpackError, ...] = ()
 
     def __str__(self) -> str:
@@ -35,6 +35,12 @@ class TaskpackError(Exception):
         """List this error and those collected with it as plain records."""
         own = {"what": self.what, "where": self.where, "why": self.why, "fix": self.fix}
         return [own, *(record for error in self.also for record in error.to_json())]
+
+
+def _one_line(text: str) -> str:
+    """Keep a message on its line, whatever a damaged file put into a name."""
+    joined = " ".join(text.split())
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in joined)
 
 
 class CheckFailed(TaskpackError):

@@ -19,12 +19,6 @@ Breaks = Callable[[Path], object]
 Capture = pytest.CaptureFixture[str]
 
 
-def fault(value: object, message: str, where: str, *, raises: type[Exception]) -> Any:
-    """Mark a case that the engine does not handle yet."""
-    mark = pytest.mark.xfail(strict=True, raises=raises, reason=where)
-    return pytest.param(value, message, marks=mark)
-
-
 def shard_header(change: Callable[[dict[str, Any]], Mapping[str, Any] | bytes]) -> Breaks:
     """Replace the header of one shard."""
 
@@ -110,18 +104,11 @@ SHARDS = [
     (first_entry(shape=["a"]), "is incomplete"),
     (first_entry(dtype="F8_E4M3"), "has the element type F8_E4M3"),
     (first_entry(dtype=None), "has the element type None"),
-    fault(first_entry(data_offsets=["a", "b"]), "damaged", "safetensors_file:68", raises=TypeError),
-    fault(first_entry(dtype=["BF16"]), "damaged", "safetensors_file.py:61", raises=TypeError),
-    fault(
-        first_entry(shape=[float("inf")]), "damaged", "safetensors_file:58", raises=OverflowError
-    ),
-    fault(
-        shard_header(lambda _: b"[" * 200_000),
-        "is damaged",
-        "safetensors_file.py:36",
-        raises=RecursionError,
-    ),
-    fault(every_offset(float), "is damaged", "safetensors_file.py:57", raises=TypeError),
+    (first_entry(data_offsets=["a", "b"]), "damaged"),
+    (first_entry(dtype=["BF16"]), "damaged"),
+    (first_entry(shape=[float("inf")]), "damaged"),
+    (shard_header(lambda _: b"[" * 200_000), "is damaged"),
+    (every_offset(float), "is damaged"),
 ]
 
 
@@ -182,7 +169,7 @@ WRONG_TENSORS = [
     (index(lambda _: [1]), "the index is damaged"),
     (index(lambda _: "{{"), "the index is damaged"),
     (index(lambda _: {}), "holds no *.safetensors file"),
-    fault(index(lambda _: "[" * 200_000), "damaged", "read_index", raises=RecursionError),
+    (index(lambda _: "[" * 200_000), "damaged"),
     (tensors(lambda t: t.pop(NORM)), f"1 tensors are missing: {NORM}"),
     (tensors(lambda t: t.pop(NORM), listed=False), f"disagree about 1 tensors: {NORM}"),
     (tensors(lambda t: t.update({"a.b": zeros(2)}), listed=False), "disagree about 1 tensors: a.b"),
@@ -246,7 +233,6 @@ def test_a_stray_shard_beside_an_index_is_noted_and_left_out(
     assert all((original[name] == returned[name]).all() for name in original)
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="casts.py:18: only float types are cast")
 def test_integers_are_not_cast(tmp_path: Path, capsys: Capture) -> None:
     hf, mm = builders.make_hf(tmp_path / "hf"), tmp_path / "mm"
     tensors(lambda t: t.update({NORM: ("I16", t[NORM][1])}))(hf)

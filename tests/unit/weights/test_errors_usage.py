@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import builders
 import pytest
@@ -22,11 +21,6 @@ def layout(tp: str = "2", text: str = "[1,3]", vision: str = "[4,0]") -> tuple[s
     return "--tp", tp, f"--llm-layers={text}", f"--vit-layers={vision}"
 
 
-def fault(*values: object, where: str, raises: type[Exception]) -> Any:
-    """Mark a case that the engine does not handle yet."""
-    return pytest.param(*values, marks=pytest.mark.xfail(strict=True, raises=raises, reason=where))
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -37,7 +31,7 @@ def fault(*values: object, where: str, raises: type[Exception]) -> Any:
         (layout(tp="4"), "size 4 does not divide the 2 query groups"),
         (layout(tp="-2"), "size -2 does not divide the 2 query groups"),
         (layout(tp="1000000"), "size 1000000 does not divide the 2 query groups"),
-        fault(layout(tp="0"), "size 0", where="mm_checkpoint.py:87", raises=ZeroDivisionError),
+        (layout(tp="0"), "size 0"),
         ((*layout(), "--vit-tp", "3"), "vision tensor parallel size 3 does not divide"),
         ((*layout(), "--vit-tp", "-1"), "vision tensor parallel size -1 does not divide"),
         (layout(vision="[2,1,1]"), "does not fit the text list [1, 3]"),
@@ -92,7 +86,7 @@ def test_a_malformed_option_is_refused(
 ) -> None:
     mm = tmp_path / "mm"
     assert builders.run("convert", "hf-to-mm", "--hf", hf, "--mm", mm, *flags) == 2
-    assert ": error: " in capsys.readouterr().err
+    assert "error: " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,7 +96,6 @@ def test_an_entry_that_is_no_number_is_not_left_out(text: str, hf: Path, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="_weights.py: _numbers lets these through")
 @pytest.mark.parametrize("ranks", ["5-2", "0-"])
 def test_a_range_without_ranks_writes_no_empty_checkpoint(
     ranks: str, hf: Path, tmp_path: Path
@@ -111,7 +104,6 @@ def test_a_range_without_ranks_writes_no_empty_checkpoint(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="run.py: Options.workers takes it")
 def test_a_negative_number_of_threads_is_refused(hf: Path, tmp_path: Path) -> None:
     assert builders.convert(hf, tmp_path / "mm", "--threads", "-1") == 2
 
@@ -140,7 +132,7 @@ TEXTS = [
     ("{}", "names no model_type"),
     ('{"model_type": ["qwen2_5_vl"]}', "names no model_type"),
     ('{"model_type": "llama"}', "model_type 'llama' is not supported"),
-    fault("[" * 200_000, "not JSON", where="hf_config.py:46", raises=RecursionError),
+    ("[" * 200_000, "not JSON"),
 ]
 
 
@@ -180,7 +172,6 @@ def test_a_config_value_that_is_no_size_is_named(
     assert "config.json gives no usable value for" in said and key in said
 
 
-@pytest.mark.xfail(strict=True, reason="hf_config.py:75: bool('false') is True")
 @pytest.mark.parametrize("value", ["false", 0.5, []])
 def test_a_tie_that_is_no_switch_is_named(value: object, tmp_path: Path, capsys: Capture) -> None:
     hf, mm = builders.make_hf(tmp_path / "hf"), tmp_path / "mm"

@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from taskpack import __version__
 from taskpack.cli import _data, _mm_convert, _rehearse, _render, _weights
-from taskpack.errors import HostError, TaskpackError
+from taskpack.errors import HostError, ProfileError, TaskpackError
 
 
 class _Terminated(BaseException):
@@ -29,9 +29,21 @@ def _on_sigterm(_signum: int, _frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong command line like any other fault."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ProfileError(
+            message,
+            where=self.prog,
+            why="the command takes its words as its help shows them",
+            fix=f"{self.prog} --help",
+        )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of every command."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="taskpack",
         description="One profile per model, from HF weights to a tuned model on Ascend NPUs.",
     )
@@ -51,25 +63,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _on_sigterm)
-    parser = build_parser()
-    args, unknown = parser.parse_known_args(argv)
-    if unknown and not getattr(args, "takes_unknown", False):
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    args.unknown = unknown
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
     try:
+        args = _parse(build_parser(), words)
         result: int = args.run(args)
         return result
     except TaskpackError as error:
-        return _report(error, as_json=args.json)
+        return _report(error, as_json=as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _report(_host_error(error), as_json=args.json)
+        return _report(_host_error(error), as_json=as_json)
     except KeyboardInterrupt:
         return 130
     except _Terminated:
         return 143
+
+
+def _parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    args, unknown = parser.parse_known_args(words)
+    if unknown and not getattr(args, "takes_unknown", False):
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    args.unknown = unknown
+    return args
 
 
 def _report(error: TaskpackError, *, as_json: bool) -> int:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from taskpack.cli._weights_args import count
+
 if TYPE_CHECKING:
     from taskpack.weights import Options
 
@@ -25,7 +27,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "mm-convert", help="the stock converter's commands, unchanged", usage=_USAGE
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--threads", type=int, default=0, help="copying threads")
+    parser.add_argument("--threads", type=count, default=0, help="copying threads")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
     parser.set_defaults(run=_run, takes_unknown=True)

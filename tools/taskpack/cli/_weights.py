@@ -14,6 +14,7 @@ from taskpack.cli._weights_args import (
     add_layout,
     add_ranks,
     chosen_ranks,
+    count,
     read_layout_flags,
     read_options,
     read_profile,
@@ -96,7 +97,8 @@ def _register_verify(commands: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument(
         "--hf-ref", type=Path, metavar="DIR", help="Hugging Face folder, for its config"
     )
-    parser.add_argument("--threads", type=int, default=0, help="reading threads")
+    parser.add_argument("--threads", type=count, default=0, help="reading threads")
+    parser.add_argument("--partial", action="store_true", help="the folder holds some ranks only")
     add_iteration(parser)
     _finish(parser, _run_verify)
 
@@ -187,7 +189,7 @@ def _run_verify(args: argparse.Namespace) -> int:
     from taskpack.weights import verify_account, verify_equal
 
     if args.b is None:
-        result = verify_account(args.a, threads=args.threads)
+        result = verify_account(args.a, threads=args.threads, partial=args.partial)
         return _report(args, result, f"{args.a}: {result['tensors']} tensors are as written")
     result = verify_equal(
         args.a, args.b, hf_ref=args.hf_ref, iteration=args.iteration, threads=args.threads

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,13 @@ def add_dir(
 ) -> None:
     """Add a flag that names a folder."""
     parser.add_argument(flag, type=Path, metavar="DIR", required=required, help=what)
+
+
+def count(text: str) -> int:
+    """Read a number from 0."""
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 9999")
+    return int(text)
 
 
 def add_layout(parser: argparse.ArgumentParser, prefix: str = "") -> None:
@@ -64,7 +72,7 @@ def add_iteration(parser: argparse.ArgumentParser) -> None:
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every conversion takes."""
     parser.add_argument("--dtype", choices=("keep", "bf16", "fp16", "fp32"), default="keep")
-    parser.add_argument("--threads", type=int, default=0, help="copying threads")
+    parser.add_argument("--threads", type=count, default=0, help="copying threads")
     parser.add_argument("--untie", action="store_true", help="keep a head that differs")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
@@ -82,15 +90,16 @@ def _layers(text: str) -> PipelineSplit:
 def _numbers(text: str) -> frozenset[int]:
     found: set[int] = set()
     for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not first.isdecimal() or (last and not last.isdecimal()):
+        match = re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part)
+        ranks = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
+        if not ranks:
             raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0-7 or 0,2")
-        found.update(range(int(first), int(last or first) + 1))
+        found.update(ranks)
     return frozenset(found)
 
 
 def _iteration(text: str) -> str:
-    if text in ("latest", "release") or (text.isascii() and text.isdecimal()):
+    if text in ("latest", "release") or (text.isascii() and text.isdecimal() and len(text) <= 12):
         return text
     raise argparse.ArgumentTypeError(f"{text!r} is not latest, release or a number")
 

@@ -17,7 +17,7 @@ from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.mm_checkpoint import NO_TENSOR
 from taskpack.weights.mm_folder import MmFolder
-from taskpack.weights.plan import Address, check_side
+from taskpack.weights.plan import Address, check_side, refuse_other_types
 from taskpack.weights.rows import Entry, Naming, Section, entries, naming_of, pattern_of, spell
 from taskpack.weights.run import Side
 from taskpack.weights.safetensors_file import read_safetensors
@@ -142,7 +142,8 @@ def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSou
         CheckpointError: There is no adapter, or its tensors do not fit the model and layout.
     """
     where = str(folder.root)
-    infos = {address: info for address, info in folder.infos.items() if ".lora_" in address[2]}
+    infos = folder.infos
+    refuse_other_types(infos, where=where)
     r = _lora_rank(infos, where=where)
     base = entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied)
     present = {pattern_of(address[2]) for address in infos}
@@ -202,7 +203,8 @@ def _spelled(item: Adapted) -> list[str]:
 
 
 def _lora_rank(infos: Mapping[Address, TensorInfo], *, where: str) -> int:
-    ranks = {info.shape[0] for (_, _, name), info in infos.items() if ".lora_A." in name}
+    shapes = {info.shape for (_, _, name), info in infos.items() if ".lora_A." in name}
+    ranks = {shape[0] for shape in shapes if shape}
     if len(ranks) == 1:
         return ranks.pop()
     raise CheckpointError(

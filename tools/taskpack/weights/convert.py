@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from taskpack.errors import raise_collected
 from taskpack.weights.account import Account, source_digest
@@ -20,6 +21,7 @@ from taskpack.weights.mm_checkpoint import (
     padded_vocab,
     vocab_faults,
 )
+from taskpack.weights.mm_folder import MmFolder, read_mm_folder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.plan import make_plan
 from taskpack.weights.replicas import differing
@@ -94,7 +96,8 @@ def mm_to_hf(
     """
     check_target(hf_dir, [mm_dir, hf_ref], overwrite=options.overwrite, resume=options.resume)
     config = read_hf_config(hf_ref)
-    read = partial(_read_mm, mm_dir, layout=layout, iteration=iteration, where=where)
+    folder = read_mm_folder(mm_dir, iteration=iteration)
+    read = partial(_read_mm, folder, layout=layout, where=where)
     if options.untie:
         config = untied(config, read)
     source = read(config)
@@ -132,17 +135,19 @@ def resplit(
         HostError: The target is not free, or the disk too small.
     """
     check_target(out_dir, [mm_dir], overwrite=options.overwrite, resume=options.resume)
-    config = model or model_of(mm_dir)
+    folder = read_mm_folder(mm_dir, iteration=iteration)
+    config = model or model_of(folder)
     raise_collected(
         [
             *target.faults(config.dims, where="--to-tp, --to-llm-layers, --to-vit-layers"),
             *vocab_faults(config, target, options, "--to-tp"),
         ]
     )
-    read = partial(_read_mm, mm_dir, layout=source, iteration=iteration, where=where)
+    read = partial(_read_mm, folder, layout=source, where=where)
     if options.untie:
         config = untied(config, read)
-    return _write_mm(read(config), out_dir, config, target, options=options)
+    merged = folder.record.merged if folder.record is not None else {}
+    return _write_mm(read(config), out_dir, config, target, options=options, merged=merged)
 
 
 def untied(config: HfConfig, read: Callable[[HfConfig], Side]) -> HfConfig:
@@ -164,10 +169,8 @@ def untied(config: HfConfig, read: Callable[[HfConfig], Side]) -> HfConfig:
     return replace(config, tied=False)
 
 
-def _read_mm(
-    mm_dir: Path, config: HfConfig, *, layout: Layout | None, iteration: str, where: str
-) -> Side:
-    return mm_source(mm_dir, config, layout, iteration=iteration, where=where)[0]
+def _read_mm(folder: MmFolder, config: HfConfig, *, layout: Layout | None, where: str) -> Side:
+    return mm_source(folder, config, layout, where=where)[0]
 
 
 def _write_mm(
@@ -179,6 +182,7 @@ def _write_mm(
     options: Options,
     iteration: str = "release",
     strays: Sequence[str] = (),
+    merged: Mapping[str, str | float] = MappingProxyType({}),
 ) -> Account:
     stored = mm_side(
         entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied),
@@ -195,6 +199,7 @@ def _write_mm(
         dims={} if config.inferred else config.dims,
         release=options.release,
         source=source_digest(source.infos),
+        merged=merged,
     )
     output = mm_output(
         mm_dir,

@@ -87,11 +87,18 @@ def read_into(fd: int, view: memoryview, offset: int, path: Path) -> None:
         view, offset = view[count:], offset + count
 
 
-def write_all(fd: int, view: memoryview | bytes, offset: int) -> None:
-    """Write a whole buffer at an offset."""
+def write_all(fd: int, view: memoryview | bytes, offset: int, path: Path) -> None:
+    """Write a whole buffer at an offset of an open file.
+
+    Raises:
+        OSError: The system refuses; it names the path.
+    """
     view = memoryview(view)
     while len(view):
-        count = os.pwrite(fd, view, offset)
+        try:
+            count = os.pwrite(fd, view, offset)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         view, offset = view[count:], offset + count
 
 
@@ -104,11 +111,12 @@ def start_writeback(fd: int, offset: int, count: int) -> None:
 class _Sink:
     """Writes one target in order, digesting as it goes."""
 
-    def __init__(self, target: Target, out: OutFile, fd: int) -> None:
+    def __init__(self, target: Target, out: OutFile, fd: int, path: Path) -> None:
         stored = target.stored
         self.target = target
         self.out = out
         self._fd = fd
+        self._path = path
         self._at = self._handed_over = out.offsets[stored.key, stored.name]
         self._digest = xxhash.xxh3_128()
         self._crc = 0
@@ -117,7 +125,7 @@ class _Sink:
         self._digest.update(view)
         if self.out.needs_crc:
             self._crc = zlib.crc32(view, self._crc)
-        write_all(self._fd, view, self._at)
+        write_all(self._fd, view, self._at, self._path)
         self._at += len(view)
         if self._at - self._handed_over >= WRITEBACK_BYTES:
             start_writeback(self._fd, self._handed_over, self._at - self._handed_over)
@@ -197,7 +205,8 @@ class CopyEngine:
 
     def _sink(self, target: Target) -> _Sink:
         out = self._outs[target.stored.file]
-        return _Sink(target, out, self.files.fd(self._folder / out.path, os.O_RDWR))
+        path = self._folder / out.path
+        return _Sink(target, out, self.files.fd(path, os.O_RDWR), path)
 
     def _chunks(self, job: Job) -> Iterator[tuple[int, int]]:
         """Cut the rows of a job (axis 0 in either case) so that a chunk fits the buffer."""

@@ -7,6 +7,7 @@ the end.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ def known_alpha(folder: MmFolder) -> float | None:
     """Give the alpha that an adapter's saved arguments or its layout file tell."""
     saved = next(iter(folder.ranks.values())).args.get("lora_alpha")
     recorded = folder.record.lora.get("alpha") if folder.record is not None else None
-    return next((float(a) for a in (saved, recorded) if isinstance(a, int | float)), None)
+    return next((float(a) for a in (saved, recorded) if a is not None and _is_number(a)), None)
 
 
 def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
@@ -59,7 +60,7 @@ def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
     }
     for name, said_there in sources.items():
         for key, value in zip(("alpha", "r"), said_there, strict=True):
-            if isinstance(value, int | float):
+            if value is not None and _is_number(value):
                 known.setdefault(key, {})[name] = float(value)
     known.setdefault("r", {})["the shape of lora_A"] = float(rank)
     for key, said in known.items():
@@ -77,7 +78,19 @@ def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
             why="the merged weight is W + alpha / r * B @ A",
             fix="give the value of training: --alpha A --r R, or --task tasks/MODEL",
         )
-    return next(iter(known["alpha"].values())) / rank
+    value = next(iter(known["alpha"].values()))
+    if not 0 < value < math.inf:
+        raise ProfileError(
+            f"alpha is {value:g}",
+            where=next(iter(known["alpha"])),
+            why="the merged weight is W + alpha / r * B @ A",
+            fix="give the positive number that the adapter was trained with",
+        )
+    return value / rank
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Delta:
@@ -157,7 +170,16 @@ class Delta:
                 at = piece.start + begin - piece.offset
                 delta = b[at : at + end - begin] @ a
                 total[begin - first : end - first] += self._scale * delta
-        return from_fp32(total.astype(np.float32), dtype)
+        with np.errstate(over="ignore"):
+            merged = from_fp32(total.astype(np.float32), dtype)
+        if not np.isfinite(to_fp32(merged, dtype)).all():
+            raise CheckpointError(
+                f"merging makes {target.stored.name} infinite or NaN",
+                where=f"{target.stored.file}, row {first} or one of the {len(rows)} from it on",
+                why=f"the result does not fit {dtype}, or the base holds such values already",
+                fix="check alpha and the adapter; `--dtype fp32` holds larger values",
+            )
+        return merged
 
     def _get(self, name: str) -> Fp64:
         with self._lock:

@@ -44,7 +44,7 @@ def read_hf_config(hf_dir: Path) -> HfConfig:
         )
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise CheckpointError(
             f"config.json is not JSON: {error}",
             where=str(path),
@@ -74,7 +74,14 @@ def parse_hf_config(config: Mapping[str, Any], *, where: str) -> HfConfig:
         )
     text = config.get("text_config", {})
     merged = {**config, **(text if isinstance(text, dict) else {})}
-    tied = config.get("tie_word_embeddings", merged.get("tie_word_embeddings", False))
+    tied = config.get("tie_word_embeddings", merged.get("tie_word_embeddings"))
+    if not isinstance(tied, bool | None):
+        raise CheckpointError(
+            f"tie_word_embeddings is {tied!r}, neither true nor false",
+            where=where,
+            why="it tells whether the output head is the embedding",
+            fix="use the config.json that belongs to the weights",
+        )
     return HfConfig(
         family=known[model_type],
         dims=read_dims(known[model_type].dims, merged, where=where),

@@ -75,9 +75,18 @@ class Layout:
             for repeat in range(repeats)
         ]
 
-    def faults(self, dims: Mapping[str, int], *, where: str) -> list[TaskpackError]:
-        """List everything that keeps a model of these dimensions from having this layout."""
-        return [*self._split_faults(dims, where), *self._tp_faults(dims, where)]
+    def faults(
+        self, dims: Mapping[str, int], *, where: str, kind: type[TaskpackError] = ProfileError
+    ) -> list[TaskpackError]:
+        """List everything that keeps a model of these dimensions from having this layout.
+
+        Args:
+            dims: Dimensions of the model.
+            where: What gave the layout.
+            kind: Class of the errors: a layout that was read from a checkpoint is its fault.
+        """
+        found = [*self._split_faults(dims, where), *self._tp_faults(dims, where)]
+        return [kind(e.what, where=e.where, why=e.why, fix=e.fix) for e in found]
 
     def _split_faults(self, dims: Mapping[str, int], where: str) -> list[TaskpackError]:
         found: list[TaskpackError] = []
@@ -219,6 +228,7 @@ def read_layout(mm_dir: Path) -> LayoutRecord | None:
                 why="the file was written by another version",
                 fix=f"install the taskpack that wrote it ({record.get('tool')})",
             )
+        _check_record(record)
         return LayoutRecord(
             family=record["family"],
             layout=Layout(
@@ -231,16 +241,32 @@ def read_layout(mm_dir: Path) -> LayoutRecord | None:
             ),
             dtype=record["dtype"],
             tied=record["tied"],
-            dims=record["dims"],
+            dims=record["dims"] or {},
             release=record["release"],
             source=record["source"],
             lora=record.get("lora", {}),
             merged=record.get("merged", {}),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(
             f"the layout file is damaged: {type(error).__name__} {error}",
             where=str(path),
             why="the layout of the rank files is read from it",
             fix="delete the file and give --task, or --tp, --llm-layers and --vit-layers",
         ) from None
+
+
+def _check_record(record: Mapping[str, Any]) -> None:
+    """Check the types that the parsing itself does not.
+
+    Raises:
+        ValueError: A value is of another type.
+    """
+    dims = record["dims"] or {}
+    sizes = [record["tp"], record["vision_tp"], *dims.values()]
+    if any(type(size) is not int or size < 1 for size in sizes):
+        raise ValueError("a size is no whole number from 1")
+    if not (isinstance(record["family"], str) and isinstance(record["dtype"], str)):
+        raise ValueError("family or dtype is no text")
+    if not all(isinstance(record[key], bool) for key in ("canonical", "tied")):
+        raise ValueError("canonical or tied is neither true nor false")

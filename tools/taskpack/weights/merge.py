@@ -17,8 +17,8 @@ from taskpack.weights.account import Account, source_digest
 from taskpack.weights.adapter import Adapted, AdapterSource, mm_adapter
 from taskpack.weights.delta import Delta, Said, lora_scale
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
-from taskpack.weights.mm_checkpoint import mm_output, mm_source, model_of
+from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
+from taskpack.weights.mm_checkpoint import mm_output, mm_source, model_of, refuse_adapter
 from taskpack.weights.mm_folder import MmFolder, check_ranks, infer_layout, read_mm_folder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
@@ -94,15 +94,17 @@ def lora_merge(
     check_target(
         out_dir, [base_dir, adapter_dir], overwrite=options.overwrite, resume=options.resume
     )
-    model = model or model_of(base_dir)
-    source, base_layout = mm_source(base_dir, model, layout)
+    base = read_mm_folder(base_dir)
+    refuse_adapter(base)
+    model = model or model_of(base)
+    source, base_layout = mm_source(base, model, layout)
     folder = read_mm_folder(adapter_dir, iteration=iteration)
     adapter = mm_adapter(folder, model, adapter_layout(folder, model, base_layout))
     chosen, left_out, absent = _choose(adapter, targets, where=str(adapter_dir))
     scale = lora_scale(folder, adapter.r, lora)
     delta = Delta(adapter, chosen, scale)
     digest = delta.check()
-    _refuse_second_merge(base_dir, digest)
+    _refuse_second_merge(base, digest)
     dtype = dtype_to_write(source, options)
     record = LayoutRecord(
         family=model.family.name,
@@ -142,7 +144,7 @@ def adapter_layout(folder: MmFolder, model: HfConfig, base: Layout) -> Layout:
     if not shown.vision.total and base.pp_size == shown.pp_size:
         vision = base.vision
     layout = Layout(shown.tp_size, text, vision, canonical=shown.canonical)
-    raise_collected(layout.faults(model.dims, where=str(folder.root)))
+    raise_collected(layout.faults(model.dims, where=str(folder.root), kind=CheckpointError))
     return layout
 
 
@@ -185,12 +187,12 @@ def _count_modules(chosen: Sequence[Adapted]) -> dict[str, int]:
     return counts
 
 
-def _refuse_second_merge(base_dir: Path, digest: str) -> None:
-    record = read_layout(base_dir)
+def _refuse_second_merge(base: MmFolder, digest: str) -> None:
+    record = base.record
     if record is not None and record.merged.get("adapter") == digest:
         raise CheckpointError(
             "this adapter is already merged into the base",
-            where=str(base_dir / LAYOUT_FILE),
+            where=str(base.root / LAYOUT_FILE),
             why="merging it twice would apply it with twice the scale",
             fix="name the base weights that training started from",
         )

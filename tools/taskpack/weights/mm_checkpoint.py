@@ -2,78 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from taskpack.errors import CheckpointError, ProfileError, TaskpackError, raise_collected
+from taskpack.errors import (
+    CheckpointError,
+    ProfileError,
+    TaskpackError,
+    raise_collected,
+    shorten,
+)
 from taskpack.weights.account import ACCOUNT_FILE
 from taskpack.weights.families import family_named
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
-from taskpack.weights.mm_folder import TRACKER_FILE, read_mm_folder, resolve_layout
+from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
+from taskpack.weights.mm_folder import TRACKER_FILE, MmFolder, resolve_layout
 from taskpack.weights.out_file import TensorSpec
-from taskpack.weights.plan import Address, check_side
+from taskpack.weights.plan import check_side
 from taskpack.weights.pt_write import RANK_FILE, lay_out_rank_file
 from taskpack.weights.rows import entries
 from taskpack.weights.run import Options, Output, Side
 from taskpack.weights.sides import Stored, by_file, mm_side, model_keys, rank_files
-from taskpack.weights.tensors import TensorInfo
 
 NO_TENSOR = "no tensor: an empty _extra_state of Megatron"
 
 
-def model_of(mm_dir: Path) -> HfConfig:
+def model_of(folder: MmFolder) -> HfConfig:
     """Tell the model of a checkpoint from its layout file.
 
     Raises:
-        CheckpointError: There is no layout file.
+        CheckpointError: There is no layout file, or it does not describe a model.
     """
-    record = read_layout(mm_dir)
+    record = folder.record
     if record is None or not record.dims:
         raise CheckpointError(
             f"the checkpoint has no {LAYOUT_FILE} that tells its model",
-            where=str(mm_dir),
+            where=str(folder.root),
             why="heads and sizes of the model cannot be told from the tensors alone",
             fix="name the model with --task tasks/MODEL, or its HF folder with --hf-ref",
         )
-    family = family_named(record.family, where=str(mm_dir / LAYOUT_FILE))
+    family = family_named(record.family, where=str(folder.root / LAYOUT_FILE))
+    missing = [name for name in family.dims if name not in record.dims]
+    if missing:
+        raise CheckpointError(
+            f"the layout file lacks dimensions of the model: {shorten(missing)}",
+            where=str(folder.root / LAYOUT_FILE),
+            why="heads and sizes of the model are read from it",
+            fix="delete the file, and name the model with --task or --hf-ref",
+        )
     return HfConfig(family, record.dims, record.tied)
 
 
 def mm_source(
-    mm_dir: Path,
-    config: HfConfig,
-    layout: Layout | None,
-    *,
-    iteration: str = "latest",
-    where: str = "--tp",
+    folder: MmFolder, config: HfConfig, layout: Layout | None, *, where: str = "--tp"
 ) -> tuple[Side, Layout]:
-    """Read the places of all tensors of a Megatron checkpoint.
+    """Give the places of all tensors of a Megatron checkpoint.
+
+    Args:
+        folder: The checkpoint.
+        config: The model it must hold.
+        layout: Layout to insist on; by default its own.
+        where: What gave the layout, for messages.
 
     Returns:
         The side, and the layout it has.
+
+    Raises:
+        CheckpointError: It is an adapter, or of another layout or model.
     """
-    folder = read_mm_folder(mm_dir, iteration=iteration)
+    refuse_adapter(folder)
     layout = resolve_layout(folder, layout, where=where)
-    raise_collected(layout.faults(config.dims, where=str(mm_dir)))
+    place = str(folder.root)
+    raise_collected(layout.faults(config.dims, where=place, kind=CheckpointError))
     infos = folder.infos
-    _refuse_adapter(mm_dir, infos)
     expanded = entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied)
     embedding = next((i for a, i in infos.items() if "word_embeddings" in a[2]), None)
     rows = embedding.shape[0] * layout.tp_size if embedding is not None else 0
     padded = rows if rows > config.dims["V"] else 0
     stored = mm_side(expanded, layout, padded_vocab=padded, tied=config.tied)
-    check_side(stored, infos, where=str(mm_dir), dropped={})
+    check_side(stored, infos, where=place, dropped={})
     dropped = dict.fromkeys(folder.without_tensor, NO_TENSOR)
-    return Side(stored, infos, dropped, str(mm_dir)), layout
+    return Side(stored, infos, dropped, place), layout
 
 
-def _refuse_adapter(mm_dir: Path, infos: Mapping[Address, TensorInfo]) -> None:
-    adapters = [name for _, _, name in infos if ".lora_" in name]
+def refuse_adapter(folder: MmFolder) -> None:
+    """Refuse a checkpoint of adapter tensors where a model is wanted.
+
+    Raises:
+        CheckpointError: It is one.
+    """
+    adapters = [name for _, _, name in folder.infos if ".lora_" in name]
     if adapters:
         raise CheckpointError(
             f"the checkpoint holds {len(adapters)} adapter tensors, such as {adapters[0]}",
-            where=str(mm_dir),
+            where=str(folder.root),
             why="an adapter is not a model; its base weights are elsewhere",
             fix="merge it first: taskpack lora merge --base DIR --adapter DIR --out DIR",
         )
@@ -84,7 +106,9 @@ def vocab_faults(
 ) -> list[TaskpackError]:
     """List the fault of a vocabulary that tensor parallelism does not divide."""
     rows = config.dims["V"]
-    if "text" not in layout.modules or rows % layout.tp_size == 0 or options.pad_vocab:
+    if layout.tp_size < 1 or "text" not in layout.modules or options.pad_vocab:
+        return []
+    if rows % layout.tp_size == 0:
         return []
     return [
         ProfileError(

@@ -165,14 +165,14 @@ _USAGE = "write, for example: mm-convert Qwen2_5_VLConverter hf_to_mm --cfg.mm_d
 def _value(name: str, text: str) -> Any:
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, RecursionError, ValueError):
         raise _wrong(name, f"{text!r} cannot be read", "quote the value") from None
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise _wrong(f"--config {path}", f"the file is no YAML: {error}", "correct it") from None
     if not isinstance(document, dict):
         raise _wrong(f"--config {path}", "the file holds no keys", "write a `cfg:` block")

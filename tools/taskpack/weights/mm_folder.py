@@ -16,7 +16,8 @@ from taskpack.weights.pt_write import RANK_FILE
 from taskpack.weights.tensors import TensorInfo
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
-_RANK_FOLDER = re.compile(r"mp_rank_(\d{2})(?:_(\d{3}))?")
+_RANK_FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3,}))?")
+_MAX_DIGITS = 12
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
 
@@ -106,7 +107,7 @@ def _read_tracker(root: Path, present: list[str]) -> str:
             else f"choose with --iteration: {shorten(present) or 'the folder holds none'}",
         )
     text = path.read_text(encoding="utf-8", errors="replace").strip()
-    if text == "release" or (text.isascii() and text.isdigit()):
+    if text == "release" or (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         return text
     raise CheckpointError(
         f"the tracker says {text[:40]!r}",
@@ -180,7 +181,7 @@ def check_ranks(folder: MmFolder, layout: Layout) -> None:
     }
     if expected == set(folder.ranks):
         return
-    tp_size = len({name[8:10] for name in folder.ranks})
+    tp_size = len({name.split("_")[2] for name in folder.ranks})
     pp_size = len(folder.ranks) // max(tp_size, 1)
     raise CheckpointError(
         f"the checkpoint is cut for TP {tp_size} x PP {pp_size},"
@@ -197,7 +198,7 @@ def infer_layout(folder: MmFolder) -> Layout:
     TP and PP come from the rank folders, the layers from the tensors, the virtual stages from the
     state dicts and the structure from the names.
     """
-    tp_size = len({name[8:10] for name in folder.ranks})
+    tp_size = len({name.split("_")[2] for name in folder.ranks})
     pp_size = len(folder.ranks) // tp_size
     stages = [folder.ranks[rank_folder(0, pp_rank, pp_size=pp_size)] for pp_rank in range(pp_size)]
     keys = sorted(stages[0].models, key=lambda key: int(key[5:] or 0))

@@ -17,6 +17,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import xxhash
@@ -36,6 +37,24 @@ def partial_of(target: Path) -> Path:
     return target.with_name(target.name + ".partial")
 
 
+def replaced_of(target: Path) -> Path:
+    """Name the folder that holds a replaced target while the new one takes its name."""
+    return target.with_name(target.name + ".replaced")
+
+
+def _places(target: Path) -> list[Path]:
+    return [path.resolve() for path in (target, partial_of(target), replaced_of(target))]
+
+
+def _is_ours(folder: Path) -> bool:
+    """Tell a folder that a run made, or an empty one, from any other."""
+    if not folder.is_dir() or folder.is_symlink():
+        return False
+    names = {path.name for path in folder.iterdir()}
+    marks = {JOURNAL_FILE, "taskpack_layout.json"}
+    return not names or bool(names & marks) or any("taskpack_account" in name for name in names)
+
+
 def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool, resume: bool) -> None:
     """Refuse a target that is in use, not empty, or mixed up with a source.
 
@@ -43,8 +62,14 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool, resu
         ProfileError: The target and a source lie inside each other.
         HostError: The target is not empty, or cannot be written.
     """
-    place = target.resolve()
-    for source in sources:
+    if target.name in ("", ".."):
+        raise HostError(
+            f"the output {target} has no name of its own",
+            where=str(target.resolve()),
+            why="the finished folder is renamed onto that path",
+            fix="name a folder that does not exist yet",
+        )
+    for place, source in product(_places(target), sources):
         other = source.resolve()
         if place == other or other in place.parents or place in other.parents:
             raise ProfileError(
@@ -74,6 +99,14 @@ def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool, resu
             why="it was interrupted before the last step, or is still running",
             fix="add --resume to go on, or --overwrite to start anew",
         )
+    for folder in (partial_of(target), replaced_of(target)):
+        if folder.exists() and not _is_ours(folder):
+            raise HostError(
+                f"{folder} is in the way, and no run of taskpack made it",
+                where=str(folder),
+                why="the output is built there, or the old output kept there for a moment",
+                fix="move it elsewhere, or name another output folder",
+            )
     existing = next(parent for parent in target.absolute().parents if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         raise HostError(
@@ -97,7 +130,8 @@ def check_space(target: Path, needed: int) -> None:
         free += sum(512 * path.stat().st_blocks for path in partial.rglob("*") if path.is_file())
     if needed + _SPARE_BYTES > free:
         raise HostError(
-            f"the disk has {free / 2**30:.1f} GiB free, the output needs {needed / 2**30:.1f} GiB",
+            f"the disk has {free / 2**20:.0f} MiB free, the output needs"
+            f" {(needed + _SPARE_BYTES) / 2**20:.0f} MiB with a reserve",
             where=str(existing),
             why="a full disk would leave a checkpoint that cannot be used",
             fix="free some space, or name an output folder on another disk",
@@ -185,7 +219,7 @@ class OutDir:
         (self.partial / JOURNAL_FILE).unlink(missing_ok=True)
         for folder in [self.partial, *(p for p in self.partial.rglob("*") if p.is_dir())]:
             _sync(folder)
-        old = self.target.with_name(self.target.name + ".replaced")
+        old = replaced_of(self.target)
         if self.target.is_dir() and overwrite and any(self.target.iterdir()):
             shutil.rmtree(old, ignore_errors=True)
             self.target.rename(old)
@@ -206,7 +240,7 @@ class OutDir:
         fd = os.open(self.partial / path, os.O_RDWR)
         try:
             for offset, content in self._outs[path].tail(self._crcs[path]):
-                write_all(fd, content, offset)
+                write_all(fd, content, offset, self.partial / path)
             os.fsync(fd)
         finally:
             os.close(fd)
@@ -225,9 +259,9 @@ class OutDir:
             try:
                 os.fchmod(fd, FILE_MODE)
                 os.truncate(fd, out.size)
-                _reserve(fd, out.size)
+                _reserve(fd, out.size, path)
                 for offset, content in out.head:
-                    write_all(fd, content, offset)
+                    write_all(fd, content, offset, path)
             finally:
                 os.close(fd)
 
@@ -277,7 +311,7 @@ class OutDir:
             path.chmod(DIR_MODE)
 
 
-def _reserve(fd: int, size: int) -> None:
+def _reserve(fd: int, size: int, path: Path) -> None:
     """Reserve the blocks of a file, so that threads that write all over it do not scatter it.
 
     The plain system call: libc's `posix_fallocate` would write every block itself where the file
@@ -288,7 +322,7 @@ def _reserve(fd: int, size: int) -> None:
         return
     length = ctypes.c_int64(size)
     if libc.fallocate(fd, 0, ctypes.c_int64(0), length) and ctypes.get_errno() == errno.ENOSPC:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def digest_of(path: Path, out: OutFile, address: TensorKey) -> tuple[str, int] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from taskpack.errors import CheckpointError, TaskpackError, shorten
 from taskpack.weights.blocks import Cover, Move, Piece
+from taskpack.weights.dtypes import FLOATS
 from taskpack.weights.rows import pattern_of
 from taskpack.weights.sides import Stored
 from taskpack.weights.tensors import TensorInfo
@@ -269,6 +270,23 @@ def _grouped(addresses: Sequence[Address]) -> str:
         for pattern, names in counts.items()
     ]
     return shorten(shown)
+
+
+def refuse_other_types(infos: Mapping[Address, TensorInfo], *, where: str) -> None:
+    """Refuse tensors whose element type no weight has.
+
+    Raises:
+        CheckpointError: There are some.
+    """
+    odd = {name: i.dtype for (_, _, name), i in infos.items() if i.dtype not in FLOATS}
+    if odd:
+        name, dtype = next(iter(odd.items()))
+        raise CheckpointError(
+            f"{len(odd)} tensors are no weights: {name} is {dtype}",
+            where=where,
+            why="weights and adapters are " + ", ".join(FLOATS),
+            fix="use the unquantised weights of the model",
+        )
 
 
 def one_dtype(infos: Mapping[Address, TensorInfo], *, where: str) -> str:

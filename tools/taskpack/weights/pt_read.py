@@ -117,7 +117,7 @@ def read_rank_file(path: Path) -> RankFile:
                 root = _root_of(path, records)
                 content = _Unpickler(path, _read_pickle(path, archive, f"{root}/data.pkl")).load()
             return _resolve(path, file, root, records, content)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise CheckpointError(
             "a rank file is missing",
             where=str(path),
@@ -168,6 +168,7 @@ class _Unpickler(pickle.Unpickler):
         except (
             *(pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError),
             *(IndexError, KeyError, OverflowError, UnicodeDecodeError, RecursionError),
+            MemoryError,
         ) as error:
             raise _damaged(self._path, f"its pickle cannot be read ({error})") from None
 
@@ -200,6 +201,10 @@ class _Unpickler(pickle.Unpickler):
 def _rebuild_tensor(
     storage: _Storage, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_rest: object
 ) -> _Tensor:
+    if not isinstance(storage, _Storage):
+        raise TypeError(f"a tensor rests on {type(storage).__name__}, not on a storage")
+    if any(type(number) is not int or number < 0 for number in (offset, *shape, *stride)):
+        raise TypeError(f"a tensor has the offset {offset!r} and the shape {shape!r}")
     return _Tensor(storage, offset, tuple(shape), tuple(stride))
 
 

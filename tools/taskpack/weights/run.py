@@ -26,6 +26,7 @@ from taskpack.weights.plan import (
     check_law,
     make_plan,
     one_dtype,
+    refuse_other_types,
 )
 from taskpack.weights.progress import Progress
 from taskpack.weights.replicas import refuse_differences
@@ -105,7 +106,12 @@ class Output:
 
 
 def dtype_to_write(source: Side, options: Options) -> str:
-    """Give the element type that the options and the source lead to."""
+    """Give the element type that the options and the source lead to.
+
+    Raises:
+        CheckpointError: The tensors have several types to keep, or one that weights cannot have.
+    """
+    refuse_other_types(source.infos, where=source.where)
     if options.dtype != "keep":
         return options.dtype
     return one_dtype(source.infos, where=source.where)

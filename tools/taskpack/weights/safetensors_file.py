@@ -38,7 +38,7 @@ def read_safetensors(path: Path) -> dict[str, TensorInfo]:
             why="every tensor of the model must be read",
             fix="download the missing file again (download_weights.sh resumes)",
         ) from None
-    except (UnicodeDecodeError, ValueError) as error:
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise _damaged(path, f"its header is not JSON ({error})") from None
     return _check_header(path, header, data_start=8 + length, size=size)
 
@@ -53,11 +53,10 @@ def _check_header(
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        try:
-            begin, end = entry["data_offsets"]
-            dtype, shape = entry["dtype"], tuple(int(n) for n in entry["shape"])
-        except (KeyError, TypeError, ValueError):
-            raise _damaged(path, f"the entry of tensor {name!r} is incomplete") from None
+        begin, end, shape = _numbers_of(path, name, entry)
+        dtype = entry.get("dtype")
+        if not isinstance(dtype, str | None):
+            raise _damaged(path, f"the element type of tensor {name!r} is {dtype!r}")
         if dtype not in BY_SAFETENSORS:
             raise CheckpointError(
                 f"tensor {name!r} has the element type {dtype}",
@@ -78,6 +77,17 @@ def _check_header(
     if data_start + at != size:
         raise _damaged(path, f"its header describes {data_start + at} bytes, the file has {size}")
     return tensors
+
+
+def _numbers_of(path: Path, name: str, entry: object) -> tuple[int, int, tuple[int, ...]]:
+    """Give begin, end and shape of a header's entry, all of them whole numbers."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    shape = entry.get("shape") if isinstance(entry, dict) else None
+    if not (isinstance(offsets, list) and len(offsets) == 2 and isinstance(shape, list)):
+        raise _damaged(path, f"the entry of tensor {name!r} is incomplete")
+    if any(type(number) is not int for number in (*offsets, *shape)):
+        raise _damaged(path, f"the entry of tensor {name!r} is incomplete: {offsets}, {shape}")
+    return offsets[0], offsets[1], tuple(shape)
 
 
 def _damaged(path: Path, how: str) -> CheckpointError:
@@ -103,7 +113,10 @@ def read_index(hf_dir: Path) -> dict[str, str] | None:
         if all(isinstance(file, str) and Path(file).name == file for file in weight_map.values()):
             return dict(weight_map)
         what = "weight_map names something else than files of its folder"
-    except (UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (
+        *(UnicodeDecodeError, ValueError, KeyError, TypeError, AttributeError),
+        RecursionError,
+    ) as error:
         what = f"{type(error).__name__}: {error}"
     raise CheckpointError(
         f"the index is damaged ({what})",

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckFailed, CheckpointError, ProfileError, shorten
 from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.adapter import ADAPTER_FILE
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import hf_source
+from taskpack.weights.layout import read_layout
 from taskpack.weights.mm_checkpoint import mm_source, model_of
-from taskpack.weights.mm_folder import TRACKER_FILE
+from taskpack.weights.mm_folder import TRACKER_FILE, read_mm_folder
 from taskpack.weights.out_dir import digest_range
 from taskpack.weights.plan import Replica, make_plan
 from taskpack.weights.pt_read import read_rank_file
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
-from taskpack.weights.safetensors_file import read_safetensors
+from taskpack.weights.safetensors_file import read_index, read_safetensors
+from taskpack.weights.sides import rank_files
 from taskpack.weights.tensors import TensorInfo
 
 
@@ -77,13 +80,13 @@ def _model(a: Path, b: Path, hf_ref: Path | None) -> HfConfig:
     for folder in (hf_ref, a, b):
         if folder is not None and is_hf(folder):
             return read_hf_config(folder)
-    return model_of(a)
+    return model_of(read_mm_folder(a))
 
 
 def _side(folder: Path, model: HfConfig, iteration: str) -> Side:
     if is_hf(folder):
         return hf_source(folder, model)[0]
-    return mm_source(folder, model, None, iteration=iteration)[0]
+    return mm_source(read_mm_folder(folder, iteration=iteration), model, None)[0]
 
 
 def _pairs(a: Side, b: Side) -> Iterator[Replica]:
@@ -103,11 +106,16 @@ def _pairs(a: Side, b: Side) -> Iterator[Replica]:
                 )
 
 
-def verify_account(folder: Path, *, threads: int = 0) -> dict[str, Any]:
+def verify_account(folder: Path, *, threads: int = 0, partial: bool = False) -> dict[str, Any]:
     """Compare every tensor of a folder with the digest in its account.
 
+    Args:
+        folder: A folder that taskpack wrote.
+        threads: Reading threads; 0 chooses.
+        partial: Whether the folder holds the files of some ranks only.
+
     Raises:
-        CheckFailed: A tensor has changed.
+        CheckFailed: A tensor has changed, or a file or its account is missing.
         ProfileError: The folder has no account.
         CheckpointError: A file is missing or damaged.
     """
@@ -119,6 +127,8 @@ def verify_account(folder: Path, *, threads: int = 0) -> dict[str, Any]:
             why="the digests that taskpack wrote beside each file are missing",
             fix="compare it with another folder: taskpack verify A B",
         )
+    if not partial:
+        _refuse_gaps(folder, accounts)
     work = [item for account in accounts for item in _accounted(account)]
     with ThreadPoolExecutor(threads or (os.cpu_count() or 1) + 1) as pool:
         digests = list(pool.map(lambda item: _digest(item[1]), work))
@@ -142,6 +152,30 @@ def verify_account(folder: Path, *, threads: int = 0) -> dict[str, Any]:
     }
 
 
+def _refuse_gaps(folder: Path, accounts: Sequence[Path]) -> None:
+    """Refuse a folder that lacks a file, an account or the tracker."""
+    if is_hf(folder):
+        index = read_index(folder)
+        names = set(index.values()) if index is not None else {"model.safetensors"}
+        expected = {folder / name.replace(".safetensors", f".{ACCOUNT_FILE}") for name in names}
+        if (folder / ADAPTER_FILE).is_file():
+            expected = {folder / ACCOUNT_FILE}
+    else:
+        record = read_layout(folder)
+        ranks = rank_files(record.layout) if record is not None else []
+        releases = {account.parent.parent for account in accounts} or {folder / "release"}
+        expected = {root / rank / ACCOUNT_FILE for root in releases for rank in ranks}
+        expected.add(folder / TRACKER_FILE)
+    missing = sorted(str(path.relative_to(folder)) for path in expected if not path.is_file())
+    if missing:
+        raise CheckFailed(
+            f"{len(missing)} files are missing: {shorten(missing)}",
+            where=str(folder),
+            why="every file that was written has an account beside it",
+            fix="copy or convert the folder again; --partial accepts the files of some ranks",
+        )
+
+
 def _digest(info: TensorInfo) -> str:
     return digest_range(info.path, info.offset, info.nbytes)[0]
 
@@ -156,7 +190,10 @@ def _accounted(account: Path) -> Iterator[tuple[str, TensorInfo, str]]:
             for key, tensors in content.items()
             for name, entry in tensors.items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (
+        *(ValueError, KeyError, TypeError, AttributeError, IndexError),
+        RecursionError,
+    ) as error:
         raise CheckpointError(
             f"the account is damaged ({type(error).__name__})",
             where=str(account),
