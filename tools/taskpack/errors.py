@@ -39,7 +39,7 @@ class TaskpackError(Exception):
 
 def _one_line(text: str) -> str:
     """Keep a message on its line, whatever a damaged file put into a name."""
-    joined = " ".join(text.split())
+    joined = " ".join(text.splitlines())
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in joined)
 
 
