@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from taskpack.errors import CheckpointError, shorten
-from taskpack.weights.account import ACCOUNT_FILE, Account, source_digest
+from taskpack.weights.account import ACCOUNT_FILE, Account
 from taskpack.weights.adapter import ADAPTER_FILE, PEFT_PREFIX, mm_adapter, peft_adapter
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import Layout, LayoutRecord
-from taskpack.weights.mm_checkpoint import mm_output
+from taskpack.weights.layout import Layout
+from taskpack.weights.mm_checkpoint import layout_record, mm_output
 from taskpack.weights.mm_folder import MmFolder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.out_file import TensorSpec
@@ -51,15 +51,9 @@ def peft_to_mm(
     settings = read_peft_config(peft_dir)
     stored = mm_side([e for item in adapter.adapted for e in (item.a, item.b)], layout)
     dtype = dtype_to_write(adapter.side, options)
-    record = LayoutRecord(
-        family=model.family.name,
-        layout=layout,
-        dtype=dtype,
-        tied=model.tied,
-        dims={} if model.inferred else model.dims,
-        release=options.release,
-        source=source_digest(adapter.side.infos),
-        lora={"r": adapter.r, **({"alpha": settings["lora_alpha"]} if settings else {})},
+    lora = {"r": adapter.r, **({"alpha": settings["lora_alpha"]} if settings else {})}
+    record = layout_record(
+        model, layout, adapter.side, dtype=dtype, release=options.release, lora=lora
     )
     output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
     return run(adapter.side, stored, output, dtype=dtype, options=options)

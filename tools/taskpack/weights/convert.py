@@ -10,11 +10,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from taskpack.errors import raise_collected
-from taskpack.weights.account import Account, source_digest
+from taskpack.weights.account import Account
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import head_and_embedding, hf_output, hf_source
-from taskpack.weights.layout import Layout, LayoutRecord
+from taskpack.weights.layout import Layout
 from taskpack.weights.mm_checkpoint import (
+    layout_record,
     mm_output,
     mm_source,
     model_of,
@@ -191,15 +192,8 @@ def _write_mm(
         tied=config.tied,
     )
     dtype = dtype_to_write(source, options)
-    record = LayoutRecord(
-        family=config.family.name,
-        layout=layout,
-        dtype=dtype,
-        tied=config.tied,
-        dims={} if config.inferred else config.dims,
-        release=options.release,
-        source=source_digest(source.infos),
-        merged=merged,
+    record = layout_record(
+        config, layout, source, dtype=dtype, release=options.release, merged=merged
     )
     output = mm_output(
         mm_dir,

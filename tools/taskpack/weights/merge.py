@@ -13,12 +13,18 @@ from typing import Any
 
 from taskpack.errors import CheckpointError, ProfileError, nearest, raise_collected, shorten
 from taskpack.parallel import PipelineSplit
-from taskpack.weights.account import Account, source_digest
+from taskpack.weights.account import Account
 from taskpack.weights.adapter import Adapted, AdapterSource, mm_adapter
 from taskpack.weights.delta import Delta, Said, lora_scale
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
-from taskpack.weights.mm_checkpoint import mm_output, mm_source, model_of, refuse_adapter
+from taskpack.weights.layout import LAYOUT_FILE, Layout
+from taskpack.weights.mm_checkpoint import (
+    layout_record,
+    mm_output,
+    mm_source,
+    model_of,
+    refuse_adapter,
+)
 from taskpack.weights.mm_folder import MmFolder, check_ranks, infer_layout, read_mm_folder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
@@ -106,15 +112,9 @@ def lora_merge(
     digest = delta.check()
     _refuse_second_merge(base, digest)
     dtype = dtype_to_write(source, options)
-    record = LayoutRecord(
-        family=model.family.name,
-        layout=base_layout,
-        dtype=dtype,
-        tied=model.tied,
-        dims=model.dims,
-        release=options.release,
-        source=source_digest(source.infos),
-        merged={"adapter": digest, "scale": scale},
+    merged: dict[str, str | float] = {"adapter": digest, "scale": scale}
+    record = layout_record(
+        model, base_layout, source, dtype=dtype, release=options.release, merged=merged
     )
     output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from taskpack.errors import (
     CheckpointError,
@@ -12,7 +13,7 @@ from taskpack.errors import (
     raise_collected,
     shorten,
 )
-from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.account import ACCOUNT_FILE, source_digest
 from taskpack.weights.families import family_named
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
@@ -123,6 +124,30 @@ def vocab_faults(
 def padded_vocab(config: HfConfig, layout: Layout) -> int:
     """Round the vocabulary up to a multiple of the tensor parallel size."""
     return -(-config.dims["V"] // layout.tp_size) * layout.tp_size
+
+
+def layout_record(
+    model: HfConfig,
+    layout: Layout,
+    source: Side,
+    *,
+    dtype: str,
+    release: str | None,
+    lora: Mapping[str, float] = MappingProxyType({}),
+    merged: Mapping[str, str | float] = MappingProxyType({}),
+) -> LayoutRecord:
+    """Describe a checkpoint made from a source; head counts that were only inferred stay out."""
+    return LayoutRecord(
+        family=model.family.name,
+        layout=layout,
+        dtype=dtype,
+        tied=model.tied,
+        dims={} if model.inferred else model.dims,
+        release=release,
+        source=source_digest(source.infos),
+        lora=lora,
+        merged=merged,
+    )
 
 
 def mm_output(
