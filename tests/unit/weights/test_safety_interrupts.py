@@ -14,9 +14,11 @@ pytestmark = pytest.mark.torch
 
 # Stands where `taskpack` stands and sends itself a signal at its n-th write.
 _STOPPER = """
-import os, sys
+import os, signal, sys
 from taskpack.cli import main
 number, at = int(sys.argv[1]), int(sys.argv[2])
+# a background job starts with SIGINT ignored, a terminal does not
+signal.signal(signal.SIGINT, signal.default_int_handler)
 write, writes = os.pwrite, 0
 def counted(*arguments):
     global writes
