@@ -42,7 +42,8 @@ def layout(tp: str = "2", text: str = "[1,3]", vision: str = "[4,0]") -> tuple[s
         ((*layout(), "--pp-ranks", "2"), "rank 2 is none of 2 ranks"),
         ((*layout(), "--ranks", "4"), "rank 4 is none of the 4 ranks"),
         ((*layout(), "--ranks", "0", "--world-size", "3"), "no whole number of copies of 4"),
-        ((*layout(), "--ranks", "0", "--world-size", "-4"), "rank 0 is none of the -4 ranks"),
+        ((*layout(), "--ranks", "0", "--world-size", "-4"), "-4 ranks hold no whole number"),
+        ((*layout(), "--ranks", "0", "--world-size", "0"), "0 ranks hold no whole number"),
     ],
 )
 def test_an_impossible_layout_is_refused(

@@ -46,6 +46,7 @@ def add_layout(parser: argparse.ArgumentParser, prefix: str = "") -> None:
             help=f"{noun} layers per stage {what}, such as {example}",
         )
     parser.add_argument(f"--{prefix}vit-tp", type=int, default=0, help="other size for vision")
+    parser.add_argument(f"--{prefix}ep", type=int, default=1, help="expert parallel size")
     parser.add_argument(
         f"--{prefix}canonical",
         action="store_true",
@@ -144,6 +145,7 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
         vision=given["vit_layers"],
         vision_tp_size=getattr(args, f"{prefix}vit_tp"),
         canonical=getattr(args, f"{prefix}canonical"),
+        ep_size=getattr(args, f"{prefix}ep"),
     )
     return layout, ", ".join(spelled.values())
 

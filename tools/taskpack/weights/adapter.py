@@ -64,6 +64,7 @@ def adapted_entries(base: Sequence[Entry], r: int) -> list[Adapted]:
         for entry in base
         if entry.axis is not None
         and len(entry.shape) == 2
+        and entry.experts == 1
         and (entry.stage == "layer" or entry.module == "vision")
     ]
 

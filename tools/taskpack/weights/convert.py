@@ -20,7 +20,7 @@ from taskpack.weights.mm_checkpoint import (
     mm_source,
     model_of,
     padded_vocab,
-    vocab_faults,
+    target_faults,
 )
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
 from taskpack.weights.out_dir import check_target
@@ -61,9 +61,7 @@ def hf_to_mm(
     config = read_hf_config(hf_dir)
     if options.untie:
         config = untied(config, lambda model: hf_source(hf_dir, model)[0])
-    raise_collected(
-        [*layout.faults(config.dims, where=where), *vocab_faults(config, layout, options, where)]
-    )
+    raise_collected(target_faults(config, layout, options, where))
     source, strays = hf_source(hf_dir, config, layout)
     return _write_mm(
         source, mm_dir, config, layout, options=options, iteration=iteration, strays=strays
@@ -138,12 +136,8 @@ def resplit(
     check_target(out_dir, [mm_dir], overwrite=options.overwrite, resume=options.resume)
     folder = read_mm_folder(mm_dir, iteration=iteration)
     config = model or model_of(folder)
-    raise_collected(
-        [
-            *target.faults(config.dims, where="--to-tp, --to-llm-layers, --to-vit-layers"),
-            *vocab_faults(config, target, options, "--to-tp"),
-        ]
-    )
+    flags = "--to-tp, --to-llm-layers, --to-vit-layers"
+    raise_collected(target_faults(config, target, options, flags))
     read = partial(_read_mm, folder, layout=source, where=where)
     if options.untie:
         config = untied(config, read)

@@ -26,8 +26,11 @@ from taskpack.weights.casts import cast, raw_dtype
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import OutFile
 from taskpack.weights.plan import Job, Target
+from taskpack.weights.tensors import TensorInfo
 
 BUFFER_BYTES = 1 << 20
+TURNED_BYTES = 4 << 20
+"""Room for the rows of a transposed target: the more of them, the longer the runs of a source."""
 WRITEBACK_BYTES = 32 << 20
 """After so many bytes of a target the kernel is asked to start writing them to disk; left to
 itself it would begin with the fsync at the end of the file."""
@@ -85,6 +88,33 @@ def read_into(fd: int, view: memoryview, offset: int, path: Path) -> None:
                 fix="let no other program write it, then run the command again",
             )
         view, offset = view[count:], offset + count
+
+
+def read_box(fd: int, info: TensorInfo, rows: slice, columns: slice, buffer: memoryview) -> Raw:
+    """Read a rectangle of a tensor of two axes into a buffer, row by row where it must be.
+
+    Args:
+        fd: Descriptor of its file.
+        info: The tensor.
+        rows: First row and the one after the last.
+        columns: The same of its columns.
+        buffer: Room for the rectangle.
+
+    Raises:
+        CheckpointError: The file ends before.
+    """
+    item = np.dtype(f"u{DTYPES[info.dtype].itemsize}")
+    height, width = rows.stop - rows.start, columns.stop - columns.start
+    view = buffer[: height * width * item.itemsize]
+    if width == info.shape[1]:
+        read_into(fd, view, info.offset + rows.start * width * item.itemsize, info.path)
+    else:
+        run = width * item.itemsize
+        for index in range(height):
+            at = (rows.start + index) * info.shape[1] + columns.start
+            part = view[index * run : (index + 1) * run]
+            read_into(fd, part, info.offset + at * item.itemsize, info.path)
+    return np.frombuffer(view, item).reshape(height, width)
 
 
 def write_all(fd: int, view: memoryview | bytes, offset: int, path: Path) -> None:
@@ -197,8 +227,7 @@ class CopyEngine:
         for first, count in self._chunks(job):
             if self.stop.is_set():
                 raise InterruptedError("stopped")
-            fill = self._fill_rows if job.axis == 0 else self._fill_band
-            for sink, view in fill(job, sinks, first, count):
+            for sink, view in self._fill(job)(job, sinks, first, count):
                 sink.write(view)
                 self._progress(len(view))
         return [sink.done() for sink in sinks]
@@ -208,12 +237,18 @@ class CopyEngine:
         path = self._folder / out.path
         return _Sink(target, out, self.files.fd(path, os.O_RDWR), path)
 
+    def _fill(self, job: Job) -> Callable[..., Iterator[tuple[_Sink, memoryview]]]:
+        if job.turned:
+            return self._fill_turned
+        return self._fill_rows if job.axis == 0 else self._fill_band
+
     def _chunks(self, job: Job) -> Iterator[tuple[int, int]]:
         """Cut the rows of a job (axis 0 in either case) so that a chunk fits the buffer."""
         shape = job.targets[0].stored.shape
         rows = shape[0] if shape else 1
         per_row = sum(prod(t.stored.shape[1:]) for t in job.targets) * self._itemsize(job)
-        step = max(1, BUFFER_BYTES // max(per_row, 1))
+        room = TURNED_BYTES if job.turned else BUFFER_BYTES
+        step = max(1, room // max(per_row, 1))
         for first in range(0, rows, step):
             yield first, min(step, rows - first)
 
@@ -269,6 +304,33 @@ class CopyEngine:
                     move.source
                 ][:, move.source_offset : move.source_offset + move.length]
             yield sink, self._finish(job, target, first, view)
+
+    def _fill_turned(
+        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
+    ) -> Iterator[tuple[_Sink, memoryview]]:
+        """Turn rectangles of the sources into rows [first, first + count) of the one target."""
+        (sink,) = sinks
+        target = sink.target
+        item = np.dtype(f"u{self._itemsize(job)}")
+        half = count * target.stored.shape[1] * item.itemsize
+        buffer = self._buffer(2 * half)
+        rows = np.frombuffer(buffer[:half], item).reshape(count, -1)
+        for move in target.moves:
+            source = job.sources[move.source]
+            fd = self.files.fd(source.path)
+            if target.axis == 1:
+                along = slice(move.source_offset, move.source_offset + move.length)
+                box = read_box(fd, source, along, slice(first, first + count), buffer[half:])
+                rows[:, move.target_offset : move.target_offset + move.length] = box.T
+                continue
+            begin = max(first, move.target_offset)
+            end = min(first + count, move.target_offset + move.length)
+            if begin < end:
+                at = move.source_offset - move.target_offset
+                every = slice(0, source.shape[0])
+                box = read_box(fd, source, every, slice(at + begin, at + end), buffer[half:])
+                rows[begin - first : end - first] = box.T
+        yield sink, self._finish(job, target, first, buffer[:half])
 
     def _finish(self, job: Job, target: Target, first: int, view: memoryview) -> memoryview:
         source = job.sources[0].dtype if job.sources else self._dtype

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckpointError
 from taskpack.weights.families import FAMILIES
-from taskpack.weights.rows import Family
+from taskpack.weights.rows import Family, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,10 @@ def parse_hf_config(config: Mapping[str, Any], *, where: str) -> HfConfig:
             why="it tells whether the output head is the embedding",
             fix="use the config.json that belongs to the weights",
         )
-    return HfConfig(
-        family=known[model_type],
-        dims=read_dims(known[model_type].dims, merged, where=where),
-        tied=bool(tied),
-    )
+    family = known[model_type]
+    dims = read_dims(family.dims, merged, where=where)
+    check_lists(family, dims, where=where)
+    return HfConfig(family, dims, tied=bool(tied))
 
 
 def read_dims(
@@ -96,24 +95,59 @@ def read_dims(
 
     A formula is a product such as `heads * head_dim`, or alternatives parted by `|` of which the
     first that the config can answer counts. Names are earlier dimensions, numbers, or keys of the
-    config (`vision_config.depth`).
+    config (`vision_config.depth`). A name that ends with `[]` takes a list of numbers from 0 and
+    gives one dimension for each: `deepstack[0]`, `deepstack[1]`, ...
 
     Raises:
         CheckpointError: The config lacks a key, or holds something else than a positive number.
     """
     dims: dict[str, int] = {}
     for name, formula in formulas.items():
+        if name.endswith("[]"):
+            dims |= _read_list(name[:-2], formula, config, where=where)
+            continue
         values = (_evaluate(alternative, dims, config) for alternative in formula.split("|"))
         value = next((value for value in values if value is not None), None)
         if value is None or value < 1:
-            raise CheckpointError(
-                f"config.json gives no usable value for {formula!r}",
-                where=where,
-                why="the size of the tensors follows from it",
-                fix="use the config.json that belongs to the weights",
-            )
+            raise _unusable(formula, where)
         dims[name] = value
     return dims
+
+
+def _read_list(
+    name: str, key: str, config: Mapping[str, Any], *, where: str
+) -> Iterator[tuple[str, int]]:
+    values = _node(key, config)
+    if not isinstance(values, list) or any(type(v) is not int or v < 0 for v in values):
+        raise _unusable(key, where)
+    return ((f"{name}[{index}]", value) for index, value in enumerate(values))
+
+
+def check_lists(family: Family, dims: Mapping[str, int], *, where: str) -> None:
+    """Check that dimension lists of layers name layers that exist.
+
+    Raises:
+        CheckpointError: One lies beyond the last layer.
+    """
+    for row in family.fused:
+        count = dims[family.layers[row.module]]
+        beyond = [layer for layer in listed(dims, row.at or "") if layer >= count]
+        if beyond:
+            raise CheckpointError(
+                f"{row.at} names layer {beyond[0]}, but there are {count} {row.module} layers",
+                where=where,
+                why="the modules that the list places belong to these layers",
+                fix="use the config.json that belongs to the weights",
+            )
+
+
+def _unusable(formula: str, where: str) -> CheckpointError:
+    return CheckpointError(
+        f"config.json gives no usable value for {formula!r}",
+        where=where,
+        why="the size of the tensors follows from it",
+        fix="use the config.json that belongs to the weights",
+    )
 
 
 def _evaluate(formula: str, dims: Mapping[str, int], config: Mapping[str, Any]) -> int | None:
@@ -134,9 +168,14 @@ def _lookup(name: str, dims: Mapping[str, int], config: Mapping[str, Any]) -> in
         return int(name)
     if name in dims:
         return dims[name]
-    node: Any = config
-    for key in name.split("."):
-        node = node.get(key) if isinstance(node, dict) else None
+    node = _node(name, config)
     if isinstance(node, float) and node.is_integer():
         node = int(node)
     return node if isinstance(node, int) and not isinstance(node, bool) else None
+
+
+def _node(name: str, config: Mapping[str, Any]) -> Any:
+    node: Any = config
+    for key in name.split("."):
+        node = node.get(key) if isinstance(node, dict) else None
+    return node

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.layout import LAYOUT_FILE, Layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import Address, check_side
-from taskpack.weights.rows import Naming, entries, naming_of, spell
+from taskpack.weights.rows import Entry, Naming, entries, naming_of, spell
 from taskpack.weights.run import Output, Side
 from taskpack.weights.safetensors_file import (
     INDEX_FILE,
@@ -23,7 +24,7 @@ from taskpack.weights.safetensors_file import (
     read_safetensors,
 )
 from taskpack.weights.sides import Stored, by_file, hf_side
-from taskpack.weights.tensors import TensorInfo
+from taskpack.weights.tensors import TensorInfo, in_slices, stack_of
 
 VISION_ONLY = "only the vision tower was asked for"
 
@@ -37,12 +38,14 @@ def hf_source(
         The side, and stray shards that the index does not name.
     """
     tensors, strays = read_hf_tensors(hf_dir)
+    naming = naming_of(config.family, tensors)
+    expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
+    tensors = in_slices(tensors, _names(expanded, naming))
     infos: dict[Address, TensorInfo] = {
         (info.path.name, "", name): info for name, info in tensors.items()
     }
     files = {name: info.path.name for name, info in tensors.items()}
-    expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
-    stored = hf_side(expanded, files, naming_of(config.family, tensors))
+    stored = hf_side(expanded, files, naming, upright=_are_upright(tensors, expanded, naming))
     check_side(stored, infos, where=str(hf_dir), dropped={})
     dropped = {}
     if layout is not None and "text" not in layout.modules:
@@ -62,7 +65,17 @@ def hf_output(
         head, embedding = (spell(name, naming) for name in head_and_embedding(config))
         files.setdefault(head, files.get(embedding, "model.safetensors"))
     expanded = entries(config.family, config.dims, canonical=True, tied=config.tied)
-    stored = hf_side(expanded, files, naming, single="model.safetensors" if not files else None)
+    for name in _names(expanded, naming):
+        if (stack := stack_of(name)) is not None and stack[0] in files:
+            files[name] = files[stack[0]]
+    files = {name: file for name, file in files.items() if f"{name}[0]" not in files}
+    stored = hf_side(
+        expanded,
+        files,
+        naming,
+        single="model.safetensors" if not files else None,
+        upright=_are_upright(_reference_tensors(hf_ref, expanded, naming, files), expanded, naming),
+    )
     unplaced = [item.name for item in stored if not item.file]
     if unplaced or len(files) > len(stored):
         known = {item.name for item in stored}
@@ -76,7 +89,7 @@ def hf_output(
     outs = {
         file: lay_out_safetensors(
             file,
-            [TensorSpec("", s.name, dtype, s.shape) for s in sorted(items, key=lambda s: s.name)],
+            [TensorSpec("", s.name, dtype, s.shape) for s in sorted(items, key=_in_order)],
         )
         for file, items in sorted(by_file(stored).items())
     }
@@ -84,7 +97,7 @@ def hf_output(
         total = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
         index = {
             "metadata": {"total_size": total},
-            "weight_map": {item.name: item.file for item in sorted(stored, key=lambda s: s.name)},
+            "weight_map": {_in_order(item)[0]: item.file for item in sorted(stored, key=_in_order)},
         }
         texts[INDEX_FILE] = json.dumps(index, indent=2) + "\n"
     output = Output(
@@ -97,9 +110,46 @@ def hf_output(
     return output, stored
 
 
+def _names(expanded: Sequence[Entry], naming: Naming) -> list[str]:
+    return [spell(tensor, naming) for entry in expanded for tensor in entry.tensors]
+
+
+def _are_upright(
+    tensors: Mapping[str, TensorInfo], expanded: Sequence[Entry], naming: Naming
+) -> bool:
+    """Tell whether stacked experts are stored `[out, in]`.
+
+    transformers 5 saves them so; files of transformers 4, and those of the hub, are `[in, out]`.
+    """
+    return any(
+        tensors[name].shape == shape != shape[::-1]
+        for entry in expanded
+        if entry.transposed
+        for tensor, shape in entry.tensors.items()
+        if (name := spell(tensor, naming)) in tensors
+    )
+
+
+def _reference_tensors(
+    hf_ref: Path, expanded: Sequence[Entry], naming: Naming, files: Mapping[str, str]
+) -> dict[str, TensorInfo]:
+    """Read the headers of the reference's shards that hold experts, as far as they are there."""
+    turned = [entry for entry in expanded if entry.transposed]
+    names = _names(turned, naming)
+    shards = {files[name] for name in names if name in files and (hf_ref / files[name]).is_file()}
+    found: dict[str, TensorInfo] = {}
+    for shard in sorted(shards):
+        found |= in_slices(read_safetensors(hf_ref / shard), names)
+    return found
+
+
+def _in_order(stored: Stored) -> tuple[str, int]:
+    return stack_of(stored.name) or (stored.name, 0)
+
+
 def head_and_embedding(config: HfConfig) -> tuple[str, str]:
     """Name the head's weight and the one it may share, as the table spells them."""
-    (row,) = (row for row in config.family.canonical if row.tied_to)
+    (row,) = (row for row in config.family.fused if row.tied_to)
     return f"{row.hf[0]}.weight", f"{row.tied_to}.weight"
 
 

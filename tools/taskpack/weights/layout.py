@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from taskpack import __version__
 from taskpack.errors import CheckpointError, ProfileError, TaskpackError
-from taskpack.parallel import PipelineSplit, Slot
+from taskpack.parallel import PipelineSplit, Slot, rank_folder
 from taskpack.weights.rows import Entry, Module
 
 LAYOUT_FILE = "taskpack_layout.json"
@@ -29,6 +29,7 @@ class Layout:
         vision_tp_size: Tensor parallel size of the vision tower and the projector.
         canonical: Whether modules are kept apart as HF has them (`canonical_model`).
         modules: What the checkpoint holds: both, or the vision tower alone.
+        ep_size: Expert parallel size; the experts of a layer are shared out evenly.
     """
 
     tp_size: int
@@ -37,6 +38,7 @@ class Layout:
     vision_tp_size: int = 0
     canonical: bool = False
     modules: tuple[Module, ...] = ("vision", "text")
+    ep_size: int = 1
 
     def __post_init__(self) -> None:
         if self.vision_tp_size == 0:
@@ -61,6 +63,12 @@ class Layout:
         """Tensor parallel size of a module."""
         return self.tp_size if module == "text" else self.vision_tp_size
 
+    def folder(self, tp_rank: int, pp_rank: int, ep_rank: int = 0) -> str:
+        """Name the folder of a rank."""
+        return rank_folder(
+            tp_rank, pp_rank, pp_size=self.pp_size, ep_rank=ep_rank, ep_size=self.ep_size
+        )
+
     def split_of(self, module: Module) -> PipelineSplit:
         """Pipeline split of a module."""
         return self.text if module == "text" else self.vision
@@ -75,6 +83,13 @@ class Layout:
             for repeat in range(repeats)
         ]
 
+    def experts(self, entry: Entry) -> tuple[Sequence[int], int]:
+        """Give the expert parallel ranks that hold an entry, and its expert's number there."""
+        if entry.experts == 1:
+            return range(self.ep_size), 0
+        ep_rank, local = divmod(entry.expert, entry.experts // self.ep_size)
+        return (ep_rank,), local
+
     def faults(
         self, dims: Mapping[str, int], *, where: str, kind: type[TaskpackError] = ProfileError
     ) -> list[TaskpackError]:
@@ -85,7 +100,11 @@ class Layout:
             where: What gave the layout.
             kind: Class of the errors: a layout that was read from a checkpoint is its fault.
         """
-        found = [*self._split_faults(dims, where), *self._tp_faults(dims, where)]
+        found = [
+            *self._split_faults(dims, where),
+            *self._tp_faults(dims, where),
+            *self._ep_faults(dims, where),
+        ]
         return [kind(e.what, where=e.where, why=e.why, fix=e.fix) for e in found]
 
     def _split_faults(self, dims: Mapping[str, int], where: str) -> list[TaskpackError]:
@@ -151,6 +170,21 @@ class Layout:
             )
         return found
 
+    def _ep_faults(self, dims: Mapping[str, int], where: str) -> list[TaskpackError]:
+        experts = dims.get("experts", 1)
+        if self.ep_size > 0 and experts % self.ep_size == 0:
+            return []
+        return [
+            ProfileError(
+                f"expert parallel size {self.ep_size} does not divide the {experts} experts"
+                if experts > 1
+                else f"expert parallel size {self.ep_size} for a model without experts",
+                where=where,
+                why="each rank holds an equal number of experts",
+                fix="use " + _one_of([n for n in range(1, experts + 1) if experts % n == 0]),
+            )
+        ]
+
 
 def _one_of(values: list[int]) -> str:
     shown = [str(value) for value in values]
@@ -202,6 +236,8 @@ class LayoutRecord:
             "source": self.source,
             "tool": f"taskpack {__version__}",
         }
+        if layout.ep_size > 1:
+            record["ep"] = layout.ep_size
         if self.lora:
             record["lora"] = dict(self.lora)
         if self.merged:
@@ -238,6 +274,7 @@ def read_layout(mm_dir: Path) -> LayoutRecord | None:
                 vision_tp_size=record["vision_tp"],
                 canonical=record["canonical"],
                 modules=tuple(record["modules"]),
+                ep_size=record.get("ep", 1),
             ),
             dtype=record["dtype"],
             tied=record["tied"],
@@ -263,9 +300,10 @@ def _check_record(record: Mapping[str, Any]) -> None:
         ValueError: A value is of another type.
     """
     dims = record["dims"] or {}
-    sizes = [record["tp"], record["vision_tp"], *dims.values()]
-    if any(type(size) is not int or size < 1 for size in sizes):
-        raise ValueError("a size is no whole number from 1")
+    sizes = {key: record[key] for key in ("tp", "vision_tp")} | {"ep": record.get("ep", 1)} | dims
+    for name, size in sizes.items():
+        if type(size) is not int or size < (0 if "[" in name else 1):
+            raise ValueError(f"{name} is {size!r}, no size")
     if not (isinstance(record["family"], str) and isinstance(record["dtype"], str)):
         raise ValueError("family or dtype is no text")
     if not all(isinstance(record[key], bool) for key in ("canonical", "tied")):

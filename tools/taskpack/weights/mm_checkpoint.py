@@ -15,7 +15,7 @@ from taskpack.errors import (
 )
 from taskpack.weights.account import ACCOUNT_FILE, source_digest
 from taskpack.weights.families import family_named
-from taskpack.weights.hf_config import HfConfig
+from taskpack.weights.hf_config import HfConfig, check_lists
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
 from taskpack.weights.mm_folder import TRACKER_FILE, MmFolder, resolve_layout
 from taskpack.weights.out_file import TensorSpec
@@ -43,7 +43,7 @@ def model_of(folder: MmFolder) -> HfConfig:
             fix="name the model with --task tasks/MODEL, or its HF folder with --hf-ref",
         )
     family = family_named(record.family, where=str(folder.root / LAYOUT_FILE))
-    missing = [name for name in family.dims if name not in record.dims]
+    missing = [n for n in family.dims if n not in record.dims and not n.endswith("[]")]
     if missing:
         raise CheckpointError(
             f"the layout file lacks dimensions of the model: {shorten(missing)}",
@@ -51,6 +51,7 @@ def model_of(folder: MmFolder) -> HfConfig:
             why="heads and sizes of the model are read from it",
             fix="delete the file, and name the model with --task or --hf-ref",
         )
+    check_lists(family, record.dims, where=str(folder.root / LAYOUT_FILE))
     return HfConfig(family, record.dims, record.tied)
 
 
@@ -102,22 +103,33 @@ def refuse_adapter(folder: MmFolder) -> None:
         )
 
 
-def vocab_faults(
+def target_faults(
     config: HfConfig, layout: Layout, options: Options, where: str
 ) -> list[TaskpackError]:
-    """List the fault of a vocabulary that tensor parallelism does not divide."""
+    """List everything that keeps a model from being written in a layout."""
+    faults = layout.faults(config.dims, where=where)
+    if layout.canonical and not config.family.canonical:
+        faults.append(
+            ProfileError(
+                f"the family {config.family.name} has no canonical structure",
+                where=where,
+                why="MindSpeed-MM reads this family in its own structure only",
+                fix="leave out canonical",
+            )
+        )
     rows = config.dims["V"]
     if layout.tp_size < 1 or "text" not in layout.modules or options.pad_vocab:
-        return []
+        return faults
     if rows % layout.tp_size == 0:
-        return []
+        return faults
     return [
+        *faults,
         ProfileError(
             f"tensor parallel size {layout.tp_size} does not divide the vocabulary of {rows}",
             where=where,
             why="each rank holds an equal number of rows; none may be lost",
             fix=f"add --pad-vocab to pad it to {padded_vocab(config, layout)} rows of zeros",
-        )
+        ),
     ]
 
 

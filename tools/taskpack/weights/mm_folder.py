@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import product, zip_longest
 from pathlib import Path
 
 from taskpack.errors import CheckpointError, shorten
@@ -13,10 +14,11 @@ from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layo
 from taskpack.weights.plan import Address
 from taskpack.weights.pt_read import RankFile, read_rank_file
 from taskpack.weights.pt_write import RANK_FILE
+from taskpack.weights.sides import rank_files
 from taskpack.weights.tensors import TensorInfo
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
-_RANK_FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3,}))?")
+_RANK_FOLDER = re.compile(r"mp_rank_(\d{2,})((?:_\d{3,}){0,2})")
 _MAX_DIGITS = 12
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
 
@@ -125,36 +127,35 @@ def read_mm_folder(root: Path, *, iteration: str = "latest") -> MmFolder:
     """
     chosen, folder = iteration_folder(root, iteration)
     ranks: dict[str, RankFile] = {}
-    numbers: list[tuple[int, int | None]] = []
     for path in sorted(folder.iterdir()):
-        match = _RANK_FOLDER.fullmatch(path.name)
-        if match is None:
-            if path.name.startswith("mp_rank_"):
-                raise CheckpointError(
-                    f"the rank folder {path.name} has another form than mp_rank_TT[_PPP]",
-                    where=str(path),
-                    why="expert parallel checkpoints are not supported for this family",
-                    fix="name a checkpoint of tensor and pipeline parallel ranks",
-                )
-            continue
-        numbers.append((int(match[1]), None if match[2] is None else int(match[2])))
-        ranks[path.name] = read_rank_file(path / RANK_FILE)
-    _check_grid(folder, numbers)
+        if _RANK_FOLDER.fullmatch(path.name):
+            ranks[path.name] = read_rank_file(path / RANK_FILE)
+        elif path.name.startswith("mp_rank_"):
+            raise CheckpointError(
+                f"the rank folder {path.name} has another form than mp_rank_TT[_PPP][_EEE]",
+                where=str(path),
+                why="its numbers are the tensor, pipeline and expert parallel rank",
+                fix="name a checkpoint as Megatron saves it",
+            )
+    _check_grid(folder, ranks)
     return MmFolder(root, chosen, ranks, read_layout(root))
 
 
-def _check_grid(folder: Path, numbers: list[tuple[int, int | None]]) -> None:
-    tp_size = 1 + max((tp_rank for tp_rank, _ in numbers), default=-1)
-    pp_size = 1 + max((pp_rank or 0 for _, pp_rank in numbers), default=-1)
+def _grid(names: Iterable[str]) -> tuple[int, ...]:
+    """Count the ranks in each position of the names of rank folders."""
+    numbers = [tuple(map(int, name.split("_")[2:])) for name in names]
+    return tuple(1 + max(column) for column in zip_longest(*numbers, fillvalue=0))
+
+
+def _check_grid(folder: Path, present: Collection[str]) -> None:
+    sizes = _grid(present)
     expected = {
-        rank_folder(tp_rank, pp_rank, pp_size=pp_size)
-        for tp_rank in range(tp_size)
-        for pp_rank in range(pp_size)
+        "_".join([f"mp_rank_{first:02d}", *(f"{number:03d}" for number in rest)])
+        for first, *rest in (product(*map(range, sizes)) if sizes else ())
     }
-    present = {path.name for path in folder.iterdir() if path.name.startswith("mp_rank_")}
-    if present and present == expected:
+    if present and set(present) == expected:
         return
-    missing, extra = sorted(expected - present), sorted(present - expected)
+    missing, extra = sorted(expected - set(present)), sorted(set(present) - expected)
     what = "there are no rank folders" if not present else "the rank folders form no full grid"
     if missing:
         what += f"; missing: {shorten(missing)}"
@@ -163,7 +164,7 @@ def _check_grid(folder: Path, numbers: list[tuple[int, int | None]]) -> None:
     raise CheckpointError(
         what,
         where=str(folder),
-        why="each pair of tensor and pipeline parallel rank has one folder",
+        why="each combination of tensor, pipeline and expert parallel rank has one folder",
         fix="copy the missing rank folders here, or remove those of another layout",
     )
 
@@ -174,18 +175,16 @@ def check_ranks(folder: MmFolder, layout: Layout) -> None:
     Raises:
         CheckpointError: They are of another layout.
     """
-    expected = {
-        rank_folder(tp_rank, pp_rank, pp_size=layout.pp_size)
-        for tp_rank in range(layout.tp_folders)
-        for pp_rank in range(layout.pp_size)
-    }
-    if expected == set(folder.ranks):
+    if set(rank_files(layout)) == set(folder.ranks):
         return
-    tp_size = len({name.split("_")[2] for name in folder.ranks})
-    pp_size = len(folder.ranks) // max(tp_size, 1)
+    have = infer_layout(folder)
+    shown, wanted = (
+        f"TP {one.tp_folders} x PP {one.pp_size}" + (f" x EP {one.ep_size}" if with_experts else "")
+        for with_experts in [have.ep_size + layout.ep_size > 2]
+        for one in (have, layout)
+    )
     raise CheckpointError(
-        f"the checkpoint is cut for TP {tp_size} x PP {pp_size},"
-        f" not for TP {layout.tp_folders} x PP {layout.pp_size}",
+        f"the checkpoint is cut for {shown}, not for {wanted}",
         where=str(folder.root),
         why="the layout asked for and the rank folders differ",
         fix="give the layout that the checkpoint has; `taskpack inspect` shows it",
@@ -195,12 +194,17 @@ def check_ranks(folder: MmFolder, layout: Layout) -> None:
 def infer_layout(folder: MmFolder) -> Layout:
     """Tell the layout of a checkpoint that has no `taskpack_layout.json`.
 
-    TP and PP come from the rank folders, the layers from the tensors, the virtual stages from the
-    state dicts and the structure from the names.
+    TP, PP and EP come from the rank folders, the layers from the tensors, the virtual stages from
+    the state dicts and the structure from the names. A second number is the stage, unless every
+    folder holds both ends of the model.
     """
-    tp_size = len({name.split("_")[2] for name in folder.ranks})
-    pp_size = len(folder.ranks) // tp_size
-    stages = [folder.ranks[rank_folder(0, pp_rank, pp_size=pp_size)] for pp_rank in range(pp_size)]
+    tp_size, pp_size, ep_size = (*_grid(folder.ranks), 1, 1)[:3]
+    if ep_size == 1 < pp_size and all(map(_holds_both_ends, folder.ranks.values())):
+        pp_size, ep_size = 1, pp_size
+    stages = [
+        folder.ranks[rank_folder(0, pp_rank, pp_size=pp_size, ep_size=ep_size)]
+        for pp_rank in range(pp_size)
+    ]
     keys = sorted(stages[0].models, key=lambda key: int(key[5:] or 0))
     split = {
         module: PipelineSplit(
@@ -217,7 +221,13 @@ def infer_layout(folder: MmFolder) -> Layout:
         text=split["text"],
         vision=split["vision"],
         canonical=any(".self_attention.q_proj." in name for name in names),
+        ep_size=ep_size,
     )
+
+
+def _holds_both_ends(rank: RankFile) -> bool:
+    names = " ".join(name for state in rank.models.values() for name in state)
+    return ".word_embeddings." in names and ".final_layernorm." in names
 
 
 def _layers(state: Mapping[str, object], prefix: str) -> int:
@@ -241,7 +251,7 @@ def resolve_layout(folder: MmFolder, wanted: Layout | None, *, where: str) -> La
         check_ranks(folder, own)
         return own
     check_ranks(folder, wanted)
-    names: tuple[str, ...] = ("tp_size", "vision_tp_size", "text", "vision", "canonical")
+    names: tuple[str, ...] = ("tp_size", "vision_tp_size", "ep_size", "text", "vision", "canonical")
     if folder.record is None:
         names = ("text", "vision")  # an adapter or a frozen tower shows less than it has
     for name in names:

@@ -36,16 +36,23 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Targets that are filled together from the same sources."""
+    """Targets that are filled together from the same sources.
+
+    `turned` says that the sources store rows where the targets store columns.
+    """
 
     targets: tuple[Target, ...]
     sources: tuple[TensorInfo, ...]
     axis: int
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Two places of one source side that hold the same rows and must be equal."""
+    """Two places that hold the same rows and must be equal.
+
+    `axis` is that of the second place; the first has the other one where it is `turned`.
+    """
 
     tensor: str
     axis: int
@@ -54,6 +61,7 @@ class Replica:
     second: TensorInfo
     second_offset: int
     length: int
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +156,21 @@ def _jobs(
 ) -> Iterable[Job]:
     bands: dict[str, list[Target]] = defaultdict(list)
     for target in filled:
-        if target.axis == 0 or _is_whole(target, sources):
+        if _is_turned(target, sources):
+            yield replace(_job([target], sources, infos, whole=False), turned=True)
+        elif target.axis == 0 or _is_whole(target, sources):
             yield _job([replace(target, axis=0)], sources, infos, whole=target.axis != 0)
         else:
             bands[target.stored.pieces[0].tensor].append(target)
     for band in bands.values():
         yield _job(band, sources, infos, whole=False)
+
+
+def _is_turned(target: Target, sources: Sequence[Stored]) -> bool:
+    """Tell whether the sources of a target store it with swapped axes, as all or none do."""
+    return any(
+        sources[move.source].transposed != target.stored.transposed for move in target.moves[:1]
+    )
 
 
 def _is_whole(target: Target, sources: Sequence[Stored]) -> bool:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 
+import numpy as np
+
 from taskpack.errors import CheckpointError
-from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_into
+from taskpack.weights.copy_engine import BUFFER_BYTES, TURNED_BYTES, Files, read_box, read_into
 from taskpack.weights.plan import Replica
 from taskpack.weights.tensors import TensorInfo
 
@@ -41,6 +43,8 @@ def differing(replicas: Sequence[Replica], *, threads: int) -> list[Replica]:
 
 
 def _equal(replica: Replica, files: Files) -> bool:
+    if replica.turned:
+        return _equal_turned(replica, files)
     half = BUFFER_BYTES // 2
     runs = list(
         zip(
@@ -60,6 +64,34 @@ def _equal(replica: Replica, files: Files) -> bool:
             if one != two:
                 return False
     return True
+
+
+def _equal_turned(replica: Replica, files: Files) -> bool:
+    """Compare row by row of the second place, in boxes of the first that fit half a buffer."""
+    first, second = replica.first, replica.second
+    rows = slice(replica.second_offset, replica.second_offset + replica.length)
+    columns = slice(0, second.shape[1 - replica.axis])
+    if replica.axis == 1:
+        rows, columns = columns, rows
+    row_bytes = second.row_nbytes(0) // second.shape[1] * (columns.stop - columns.start)
+    step = max(1, TURNED_BYTES // max(row_bytes, 1))
+    buffer = memoryview(bytearray(2 * min(step, rows.stop - rows.start) * row_bytes))
+    shift = replica.first_offset - replica.second_offset
+    for at in range(rows.start, rows.stop, step):
+        part = slice(at, min(at + step, rows.stop))
+        half = (part.stop - part.start) * row_bytes
+        two = read_box(files.fd(second.path), second, part, columns, buffer[:half])
+        box = (columns, _shifted(part, shift))
+        if replica.axis == 1:
+            box = (_shifted(columns, shift), part)
+        one = read_box(files.fd(first.path), first, *box, buffer[half:])
+        if not np.array_equal(one.T, two):
+            return False
+    return True
+
+
+def _shifted(part: slice, by: int) -> slice:
+    return slice(part.start + by, part.stop + by)
 
 
 def _runs(info: TensorInfo, offset: int, replica: Replica) -> Iterator[tuple[int, int]]:

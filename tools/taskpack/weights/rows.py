@@ -7,7 +7,7 @@ directions, resplit, verify, inspect and adapters all follow from it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,8 +27,11 @@ class Row:
     """Where the parameters of one MindSpeed-MM module come from.
 
     Attributes:
-        hf: HF modules whose rows make up the module, with `{layer}` for the global layer.
-        mm: MindSpeed-MM module, `{layer}` being the local layer of its stage.
+        hf: HF modules whose rows make up the module, with `{layer}` for the global layer. A name
+            that ends with `[{expert}]` is no module but a slice of a parameter that stacks experts
+            along its first axis.
+        mm: MindSpeed-MM module, `{layer}` being the local layer of its stage and `{expert}` the
+            local expert of its expert parallel rank.
         shapes: Shape of each HF module's weight, as names of dimensions; a bias has the first.
         module: The pipeline split that places it.
         stage: The first stage that owns a layer of the module, the layer's own, or the last.
@@ -38,6 +41,10 @@ class Row:
         sections: Equal sections inside the one HF tensor, such as 3 for a fused vision qkv.
         parts: Parameters of the module.
         tied_to: HF module that this one shares its weight with where the config ties them.
+        at: Dimension list of the only layers that have the module, such as `deepstack` for
+            `deepstack[0]`, `deepstack[1]`, ...; `{index}` is the position in that list.
+        experts: Dimension that counts the module's experts, each of which has one.
+        transposed: HF stores `[in, out]` where MindSpeed-MM has `[out, in]`; shapes are the latter.
     """
 
     hf: tuple[str, ...]
@@ -50,6 +57,9 @@ class Row:
     sections: int = 1
     parts: tuple[str, ...] = ("weight",)
     tied_to: str | None = None
+    at: str | None = None
+    experts: str | None = None
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +71,24 @@ class Family:
         model_types: `model_type` values of config.json that belong to it.
         dims: Dimension names and how config.json gives them (see `read_dims`).
         fused: Rows of MindSpeed-MM's own structure.
-        canonical: Rows of its `canonical_model` structure, which keeps HF's modules apart.
-        namings: Prefixes of each way HF spells the names, the most specific first and the
-            table's own last.
+        namings: Prefixes of each way HF spells the names, the most specific first and the one
+            to write without a reference last.
         layers: Dimension that counts the layers of each module.
+        canonical: Rows of its `canonical_model` structure, which keeps HF's modules apart; empty
+            where MindSpeed-MM has none.
     """
 
     name: str
     model_types: tuple[str, ...]
     dims: Mapping[str, str]
     fused: tuple[Row, ...]
-    canonical: tuple[Row, ...]
     namings: tuple[Naming, ...]
     layers: Mapping[Module, str]
+    canonical: tuple[Row, ...] = ()
 
     def rows(self, *, canonical: bool) -> tuple[Row, ...]:
-        """Give the table of one structure."""
-        return self.canonical if canonical else self.fused
+        """Give the table of one structure; without a canonical one both are the fused table."""
+        return self.canonical if canonical and self.canonical else self.fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,8 @@ class Entry:
     """One parameter of one layer: a row made concrete.
 
     `tensors` are the logical tensors with their shapes, `spelled` every HF name that holds each
-    of them (a tied head, or one LoRA A standing for q, k and v, has several).
+    of them (a tied head, or one LoRA A standing for q, k and v, has several). `expert` is the
+    expert of `experts` that it belongs to; `transposed` says that HF stores the shapes turned.
     """
 
     mm: str
@@ -106,6 +118,9 @@ class Entry:
     sections: tuple[Section, ...]
     tensors: Mapping[str, tuple[int, ...]]
     spelled: Mapping[str, tuple[str, ...]]
+    expert: int = 0
+    experts: int = 1
+    transposed: bool = False
 
     @property
     def rows(self) -> int:
@@ -130,27 +145,43 @@ def entries(family: Family, dims: Mapping[str, int], *, canonical: bool, tied: b
         tied: Whether the output head shares the embedding.
     """
     return [
-        _entry(row, part, layer, dims, tied=tied)
+        _entry(row, part, place, dims, tied=tied)
         for row in family.rows(canonical=canonical)
-        for layer in _layers(row, dims, family)
+        for place in _places(row, dims, family)
         for part in row.parts
     ]
 
 
-def _layers(row: Row, dims: Mapping[str, int], family: Family) -> Iterator[int]:
+def _places(row: Row, dims: Mapping[str, int], family: Family) -> Iterator[dict[str, int]]:
+    """Yield the layer, position in the row's list and expert of each module a row stands for."""
     count = dims[family.layers[row.module]]
-    if row.stage == "layer":
-        yield from range(count)
-    else:
-        yield 0 if row.stage == "first" else count - 1
+    layers: Iterable[int] = range(count)
+    if row.stage != "layer":
+        layers = (0,) if row.stage == "first" else (count - 1,)
+    elif row.at is not None:
+        layers = listed(dims, row.at)
+    for index, layer in enumerate(layers):
+        for expert in range(dims[row.experts] if row.experts else 1):
+            yield {"layer": layer, "index": index, "expert": expert}
 
 
-def _entry(row: Row, part: str, layer: int, dims: Mapping[str, int], *, tied: bool) -> Entry:
+def listed(dims: Mapping[str, int], name: str) -> list[int]:
+    """Give the values of a dimension list: `name[0]`, `name[1]`, ... as far as they go."""
+    values: list[int] = []
+    while (key := f"{name}[{len(values)}]") in dims:
+        values.append(dims[key])
+    return values
+
+
+def _entry(
+    row: Row, part: str, place: Mapping[str, int], dims: Mapping[str, int], *, tied: bool
+) -> Entry:
     hf: tuple[str, ...] = (row.tied_to,) if tied and row.tied_to else row.hf
     tensors: dict[str, tuple[int, ...]] = {}
     for module, dimensions in zip(hf, row.shapes, strict=True):
         shape = tuple(dims[name] for name in dimensions.split())
-        tensors[f"{module}.{part}".format(layer=layer)] = shape if part == "weight" else shape[:1]
+        name = module if module.endswith("]") else f"{module}.{part}"
+        tensors[name.format(**place)] = shape if part == "weight" else shape[:1]
     axis = _axis(row.parallel, part)
     spelled: dict[str, tuple[str, ...]] = {name: (name,) for name in tensors}
     if tied and row.tied_to:
@@ -158,7 +189,7 @@ def _entry(row: Row, part: str, layer: int, dims: Mapping[str, int], *, tied: bo
         spelled[name] = (name, f"{row.hf[0]}.{part}")
     return Entry(
         mm=f"{row.mm}.{part}",
-        layer=layer,
+        layer=place["layer"],
         module=row.module,
         stage=row.stage,
         axis=axis,
@@ -166,6 +197,9 @@ def _entry(row: Row, part: str, layer: int, dims: Mapping[str, int], *, tied: bo
         sections=tuple(_sections(tensors, row.sections, axis or 0)),
         tensors=tensors,
         spelled=spelled,
+        expert=place["expert"],
+        experts=dims[row.experts] if row.experts else 1,
+        transposed=row.transposed,
     )
 
 
@@ -204,4 +238,4 @@ def spell(name: str, naming: Naming) -> str:
 
 def pattern_of(name: str) -> str:
     """Replace the numbers in a tensor name, to group names that differ only by layer."""
-    return re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name)
+    return re.sub(r"(?<=\.)\d+(?=\.|$)|(?<=\[)\d+(?=\])", "*", name)

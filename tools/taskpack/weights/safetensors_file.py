@@ -11,7 +11,7 @@ from typing import Any
 from taskpack.errors import CheckpointError, shorten
 from taskpack.weights.dtypes import BY_SAFETENSORS, DTYPES
 from taskpack.weights.out_file import OutFile, TensorSpec
-from taskpack.weights.tensors import TensorInfo
+from taskpack.weights.tensors import TensorInfo, stack_of
 
 INDEX_FILE = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # the limit of the reference implementation
@@ -206,18 +206,28 @@ def _check_against_index(
 def lay_out_safetensors(
     path: str, specs: Sequence[TensorSpec], *, metadata: Mapping[str, str] | None = None
 ) -> OutFile:
-    """Lay out a safetensors file: header first, tensors in the order given."""
+    """Lay out a safetensors file: header first, tensors in the order given.
+
+    Slices of one stacked tensor must stand together, in order; the header names the whole.
+    """
     header: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     at = 0
     places: dict[tuple[str, str], int] = {}
     for spec in specs:
-        header[spec.name] = {
-            "dtype": DTYPES[spec.dtype].safetensors,
-            "shape": list(spec.shape),
-            "data_offsets": [at, at + spec.nbytes],
-        }
+        name, index = stack_of(spec.name) or (spec.name, None)
+        whole = header.setdefault(
+            name,
+            {
+                "dtype": DTYPES[spec.dtype].safetensors,
+                "shape": list(spec.shape) if index is None else [0, *spec.shape],
+                "data_offsets": [at, at],
+            },
+        )
+        if index is not None:
+            whole["shape"][0] += 1
         places["", spec.name] = at
         at += spec.nbytes
+        whole["data_offsets"][1] = at
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     start = 8 + len(text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from taskpack.parallel import rank_folder
 from taskpack.weights.blocks import Piece, interleave, share_out
 from taskpack.weights.layout import Layout
 from taskpack.weights.rows import Entry, Naming, spell
@@ -22,6 +22,7 @@ class Stored:
         shape: Its shape.
         axis: The axis the pieces lie along.
         pieces: Its rows along the axis, in order, without gap or overlap.
+        transposed: Whether its two axes are swapped against the logical tensor's.
     """
 
     file: str
@@ -30,6 +31,7 @@ class Stored:
     shape: tuple[int, ...]
     axis: int
     pieces: tuple[Piece, ...]
+    transposed: bool = False
 
     @property
     def address(self) -> tuple[str, str, str]:
@@ -44,6 +46,7 @@ def hf_side(
     *,
     single: str | None = None,
     every_spelling: bool = False,
+    upright: bool = False,
 ) -> list[Stored]:
     """List the HF tensors of a model.
 
@@ -54,6 +57,7 @@ def hf_side(
         single: File for a tensor that `files` does not list; without it such a tensor is listed
             under an empty file name, so that it is reported as missing.
         every_spelling: List a tensor under all its names, not only under those that `files` has.
+        upright: Take tensors that the table calls transposed as they are.
     """
     side: dict[str, Stored] = {}
     for entry in expanded:
@@ -65,7 +69,10 @@ def hf_side(
                 axis = entry.axis or 0
                 piece = Piece(tensor, 0, shape[axis], 0)
                 file = files.get(name, single or "")
-                side[name] = Stored(file, "", name, shape, axis, (piece,))
+                if entry.transposed and not upright:
+                    side[name] = Stored(file, "", name, shape[::-1], 1 - axis, (piece,), True)
+                else:
+                    side[name] = Stored(file, "", name, shape, axis, (piece,))
     return list(side.values())
 
 
@@ -89,18 +96,21 @@ def mm_side(
 
 
 def rank_files(layout: Layout) -> list[str]:
-    """List the rank folders of a layout, stages within tensor parallel ranks."""
+    """List the rank folders of a layout: experts within stages within tensor parallel ranks."""
     return [
-        rank_folder(tp_rank, pp_rank, pp_size=layout.pp_size)
+        layout.folder(tp_rank, pp_rank, ep_rank)
         for tp_rank in range(layout.tp_folders)
         for pp_rank in range(layout.pp_size)
+        for ep_rank in range(layout.ep_size)
     ]
 
 
 def rank_folders(
     layout: Layout, ranks: Iterable[int], *, world_size: int | None = None
 ) -> frozenset[str]:
-    """Name the rank folders that global ranks load, in Megatron's order tp, cp, dp, pp.
+    """Name the rank folders that global ranks load, in Megatron's order tp, cp, ep, dp, pp.
+
+    Expert parallel ranks are neighbours among the data parallel ones, so they need no more NPUs.
 
     Args:
         layout: The layout.
@@ -110,16 +120,17 @@ def rank_folders(
     Raises:
         ValueError: A rank lies outside the cluster, or the cluster holds no whole copies.
     """
-    one_copy = layout.tp_folders * layout.pp_size
-    world_size = world_size or one_copy
-    if world_size % one_copy:
+    one_copy = layout.tp_folders * layout.pp_size * layout.ep_size
+    world_size = one_copy if world_size is None else world_size
+    if world_size < 1 or world_size % one_copy:
         raise ValueError(f"{world_size} ranks hold no whole number of copies of {one_copy}")
     folders = set()
     for rank in ranks:
         if not 0 <= rank < world_size:
             raise ValueError(f"rank {rank} is none of the {world_size} ranks")
         pp_rank = rank // (world_size // layout.pp_size)
-        folders.add(rank_folder(rank % layout.tp_folders, pp_rank, pp_size=layout.pp_size))
+        ep_rank = rank // layout.tp_folders % layout.ep_size
+        folders.add(layout.folder(rank % layout.tp_folders, pp_rank, ep_rank))
     return frozenset(folders)
 
 
@@ -141,9 +152,10 @@ def rank_grid(
             raise ValueError(f"rank {max(ranks)} is none of {size} ranks")
         chosen.append(ranks)
     return frozenset(
-        rank_folder(tp_rank, pp_rank, pp_size=layout.pp_size)
+        layout.folder(tp_rank, pp_rank, ep_rank)
         for tp_rank in chosen[0]
         for pp_rank in chosen[1]
+        for ep_rank in range(layout.ep_size)
     )
 
 
@@ -167,20 +179,19 @@ def _entry_side(entry: Entry, layout: Layout, padded_vocab: int) -> Iterator[Sto
     per_rank = _pieces(entry, tp_size, pad)
     shape = entry.shape
     keys = model_keys(layout)
-    for slot in layout.slots(entry):
-        name = entry.mm.format(layer=slot.local_layer)
-        for folder in range(layout.tp_folders):
-            pieces = per_rank[folder % tp_size]
-            axis = entry.axis or 0
-            rows = sum(piece.stop - piece.start for piece in pieces)
-            yield Stored(
-                file=rank_folder(folder, slot.pp_rank, pp_size=layout.pp_size),
-                key=keys[slot.vpp_rank],
-                name=name,
-                shape=(*shape[:axis], rows, *shape[axis + 1 :]),
-                axis=axis,
-                pieces=pieces,
-            )
+    axis = entry.axis or 0
+    ep_ranks, expert = layout.experts(entry)
+    for slot, tp_rank, ep_rank in product(layout.slots(entry), range(layout.tp_folders), ep_ranks):
+        pieces = per_rank[tp_rank % tp_size]
+        rows = sum(piece.stop - piece.start for piece in pieces)
+        yield Stored(
+            file=layout.folder(tp_rank, slot.pp_rank, ep_rank),
+            key=keys[slot.vpp_rank],
+            name=entry.mm.format(layer=slot.local_layer, expert=expert),
+            shape=(*shape[:axis], rows, *shape[axis + 1 :]),
+            axis=axis,
+            pieces=pieces,
+        )
 
 
 def _pieces(entry: Entry, tp_size: int, pad: int) -> list[tuple[Piece, ...]]:

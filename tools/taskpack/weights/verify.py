@@ -24,7 +24,7 @@ from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
 from taskpack.weights.safetensors_file import read_index, read_safetensors
 from taskpack.weights.sides import rank_files
-from taskpack.weights.tensors import TensorInfo
+from taskpack.weights.tensors import TensorInfo, in_slices
 
 
 def is_hf(folder: Path) -> bool:
@@ -98,6 +98,7 @@ def _pairs(a: Side, b: Side) -> Iterator[Replica]:
                 yield Replica(
                     tensor=target.stored.name,
                     axis=target.axis,
+                    turned=job.turned,
                     first=job.sources[move.source],
                     first_offset=move.source_offset,
                     second=b.infos[target.stored.address],
@@ -202,7 +203,8 @@ def _accounted(account: Path) -> Iterator[tuple[str, TensorInfo, str]]:
         ) from None
     found: dict[tuple[str, str], TensorInfo] = {}
     if path.suffix == ".safetensors":
-        found = {("", name): info for name, info in read_safetensors(path).items()}
+        tensors = in_slices(read_safetensors(path), [name for _, name in expected])
+        found = {("", name): info for name, info in tensors.items()}
     else:
         for key, state in read_rank_file(path).models.items():
             found |= {(key, name): info for name, info in state.items()}

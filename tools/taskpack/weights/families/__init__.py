@@ -5,9 +5,12 @@ from __future__ import annotations
 from taskpack.errors import ProfileError, nearest
 from taskpack.weights.families.qwen2_5_vl import QWEN2_5_VL
 from taskpack.weights.families.qwen2_vl import QWEN2_VL
+from taskpack.weights.families.qwen3_vl import QWEN3_VL, QWEN3_VL_MOE
 from taskpack.weights.rows import Family
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (QWEN2_5_VL, QWEN2_VL)}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (QWEN2_5_VL, QWEN2_VL, QWEN3_VL, QWEN3_VL_MOE)
+}
 
 
 def family_named(name: str, *, where: str) -> Family:

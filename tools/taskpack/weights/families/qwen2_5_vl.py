@@ -80,7 +80,7 @@ QWEN2_5_VL = Family(
         **VISION_DIMS,
     },
     fused=(*_FUSED, *TEXT_FUSED),
-    canonical=(*_CANONICAL, *TEXT_CANONICAL),
     namings=NAMINGS,
     layers=LAYERS,
+    canonical=(*_CANONICAL, *TEXT_CANONICAL),
 )

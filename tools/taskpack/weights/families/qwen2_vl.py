@@ -81,17 +81,29 @@ TEXT_SHARED = (
         "layer",
         "row",
     ),
+)
+_DOWN = Row(
+    ("model.layers.{layer}.mlp.down_proj",),
+    f"{_TEXT}.mlp.linear_fc2",
+    ("H F",),
+    "text",
+    "layer",
+    "row",
+)
+TEXT_MLP_FUSED = (
+    _DOWN,
     Row(
-        ("model.layers.{layer}.mlp.down_proj",),
-        f"{_TEXT}.mlp.linear_fc2",
-        ("H F",),
+        ("model.layers.{layer}.mlp.gate_proj", "model.layers.{layer}.mlp.up_proj"),
+        f"{_TEXT}.mlp.linear_fc1",
+        ("F H", "F H"),
         "text",
         "layer",
-        "row",
+        "column",
     ),
 )
 TEXT_FUSED = (
     *TEXT_SHARED,
+    *TEXT_MLP_FUSED,
     Row(
         (
             "model.layers.{layer}.self_attn.q_proj",
@@ -106,17 +118,10 @@ TEXT_FUSED = (
         order="groups",
         parts=("weight", "bias"),
     ),
-    Row(
-        ("model.layers.{layer}.mlp.gate_proj", "model.layers.{layer}.mlp.up_proj"),
-        f"{_TEXT}.mlp.linear_fc1",
-        ("F H", "F H"),
-        "text",
-        "layer",
-        "column",
-    ),
 )
 TEXT_CANONICAL = (
     *TEXT_SHARED,
+    _DOWN,
     *(
         Row(
             (f"model.layers.{{layer}}.self_attn.{name}_proj",),
@@ -162,6 +167,15 @@ PROJECTOR_LINEAR = (
         parts=("weight", "bias"),
     ),
 )
+VISION_PROJ = Row(
+    ("visual.blocks.{layer}.attn.proj",),
+    f"{_BLOCK}.self_attention.linear_proj",
+    ("VH VH",),
+    "vision",
+    "layer",
+    "row",
+    parts=("weight", "bias"),
+)
 VISION_SHARED = (
     Row(
         ("visual.patch_embed.proj",),
@@ -170,15 +184,7 @@ VISION_SHARED = (
         "vision",
         "first",
     ),
-    Row(
-        ("visual.blocks.{layer}.attn.proj",),
-        f"{_BLOCK}.self_attention.linear_proj",
-        ("VH VH",),
-        "vision",
-        "layer",
-        "row",
-        parts=("weight", "bias"),
-    ),
+    VISION_PROJ,
     *PROJECTOR_LINEAR,
 )
 VISION_QKV_FUSED = Row(
@@ -205,19 +211,21 @@ VISION_QKV_CANONICAL = Row(
     parts=("weight", "bias"),
 )
 
+VISION_LAYERNORMS = tuple(
+    Row(
+        (f"visual.blocks.{{layer}}.{hf}",),
+        f"{_BLOCK}.{mm}",
+        ("VH",),
+        "vision",
+        "layer",
+        parts=("weight", "bias"),
+    )
+    for hf, mm in (("norm1", "input_layernorm"), ("norm2", "pre_mlp_layernorm"))
+)
+
 _VISION = (
     *VISION_SHARED,
-    *(
-        Row(
-            (f"visual.blocks.{{layer}}.{hf}",),
-            f"{_BLOCK}.{mm}",
-            ("VH",),
-            "vision",
-            "layer",
-            parts=("weight", "bias"),
-        )
-        for hf, mm in (("norm1", "input_layernorm"), ("norm2", "pre_mlp_layernorm"))
-    ),
+    *VISION_LAYERNORMS,
     Row(
         ("visual.blocks.{layer}.mlp.fc1",),
         f"{_BLOCK}.mlp.linear_fc1",
@@ -262,7 +270,7 @@ QWEN2_VL = Family(
         **VISION_DIMS,
     },
     fused=(*_VISION, VISION_QKV_FUSED, *TEXT_FUSED),
-    canonical=(*_VISION, VISION_QKV_CANONICAL, *TEXT_CANONICAL),
     namings=NAMINGS,
     layers=LAYERS,
+    canonical=(*_VISION, VISION_QKV_CANONICAL, *TEXT_CANONICAL),
 )
