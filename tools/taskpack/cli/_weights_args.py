@@ -74,9 +74,22 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every conversion takes."""
     parser.add_argument("--dtype", choices=("keep", "bf16", "fp16", "fp32"), default="keep")
     parser.add_argument("--threads", type=count, default=0, help="copying threads")
+    parser.add_argument(
+        "--buffer-mib",
+        type=_buffer,
+        default=1,
+        metavar="N",
+        help="MiB that each thread reads at once",
+    )
     parser.add_argument("--untie", action="store_true", help="keep a head that differs")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
+
+
+def _buffer(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,2}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of MiB from 1 to 999")
+    return int(text)
 
 
 def _layers(text: str) -> PipelineSplit:
@@ -195,6 +208,7 @@ def read_options(args: argparse.Namespace, ranks: frozenset[str] | None = None) 
         untie=getattr(args, "untie", False),
         dtype=args.dtype,
         threads=args.threads,
+        buffer_bytes=args.buffer_mib << 20,
         pad_vocab=getattr(args, "pad_vocab", False),
         resume=args.resume,
         overwrite=args.overwrite,

@@ -175,6 +175,7 @@ class CopyEngine:
         dtype: Element type to write.
         change: Changes rows on the way, for merges.
         progress: Told the bytes of every chunk written.
+        buffer_bytes: What each thread reads and writes at once.
         stop: Checked between chunks; set to end early.
     """
 
@@ -186,12 +187,14 @@ class CopyEngine:
         dtype: str,
         change: ChangeRows | None = None,
         progress: Callable[[int], object] = lambda _count: None,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         self._folder = folder
         self._outs = outs
         self._dtype = dtype
         self._change = change
         self._progress = progress
+        self._buffer_bytes = buffer_bytes
         self._local = threading.local()
         self.stop = threading.Event()
         self.files = Files()
@@ -219,7 +222,7 @@ class CopyEngine:
     def _buffer(self, nbytes: int) -> memoryview:
         have: bytearray | None = getattr(self._local, "buffer", None)
         if have is None or len(have) < nbytes:
-            have = self._local.buffer = bytearray(max(nbytes, BUFFER_BYTES))
+            have = self._local.buffer = bytearray(max(nbytes, self._buffer_bytes))
         return memoryview(have)[:nbytes]
 
     def _run_job(self, job: Job) -> list[Written]:
@@ -247,7 +250,7 @@ class CopyEngine:
         shape = job.targets[0].stored.shape
         rows = shape[0] if shape else 1
         per_row = sum(prod(t.stored.shape[1:]) for t in job.targets) * self._itemsize(job)
-        room = TURNED_BYTES if job.turned else BUFFER_BYTES
+        room = max(self._buffer_bytes, TURNED_BYTES) if job.turned else self._buffer_bytes
         step = max(1, room // max(per_row, 1))
         for first in range(0, rows, step):
             yield first, min(step, rows - first)

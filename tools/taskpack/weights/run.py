@@ -14,7 +14,7 @@ from typing import Any
 import xxhash
 
 from taskpack.weights.account import Account, file_account, settle, source_digest
-from taskpack.weights.copy_engine import ChangeRows, CopyEngine, Written
+from taskpack.weights.copy_engine import BUFFER_BYTES, ChangeRows, CopyEngine, Written
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_dir import OutDir, check_space
 from taskpack.weights.out_file import OutFile, TensorKey
@@ -43,6 +43,7 @@ class Options:
     Attributes:
         dtype: Element type to write; `keep` keeps the source's.
         threads: Copying threads; 0 takes one more than there are processors, at most 8.
+        buffer_bytes: What each thread reads and writes at once.
         pad_vocab: Pad a vocabulary that tensor parallelism does not divide.
         resume: Go on with an interrupted run.
         overwrite: Replace a target that is not empty, or an interrupted run.
@@ -53,6 +54,7 @@ class Options:
 
     dtype: str = "keep"
     threads: int = 0
+    buffer_bytes: int = BUFFER_BYTES
     pad_vocab: bool = False
     resume: bool = False
     overwrite: bool = False
@@ -187,7 +189,14 @@ def _copy(
     total = sum(spec.nbytes for out in outs.values() for spec in out.specs)
     refuse_differences(plan.replicas, threads=options.workers)
     with folder.opened(resume=options.resume) as ready, Progress(total) as progress:
-        engine = CopyEngine(folder.partial, outs, dtype=dtype, change=change, progress=progress.add)
+        engine = CopyEngine(
+            folder.partial,
+            outs,
+            dtype=dtype,
+            change=change,
+            progress=progress.add,
+            buffer_bytes=options.buffer_bytes,
+        )
         try:
             jobs = _restricted(plan.jobs, lambda t: _left(t, paths, ready))
 
