@@ -6,6 +6,7 @@
 #   --dry-run      print the torchrun command on stdout and start nothing
 #   NAME=value     in front of the command changes a setting below, for example TUNING=full
 #   HOSTFILE=path  one node per line (see hostfile.example); or NNODES, NODE_RANK and MASTER_ADDR
+#   SKIP_CHECKS=1  starts without looking at weights, data and machine first
 #
 # Rendered from tasks/qwen2.5vl-32b/profile.yaml by taskpack 0.1.0.
 # Edit that file, then run: make render MODEL=qwen2.5vl-32b
@@ -49,6 +50,8 @@ GIVEN_NNODES=${NNODES:-}
 : "${SAVE_PATH:=save_dir}"
 # folder of CANN and ATB
 : "${ASCEND_PREFIX:=/usr/local/Ascend}"
+# 1 starts without the checks
+: "${SKIP_CHECKS:=0}"
 
 # connections; Megatron checks it
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-1}"
@@ -97,8 +100,17 @@ source "$TASK_DIR/lib/options.sh"
 source "$TASK_DIR/lib/cluster.sh"
 # shellcheck source=lib/preflight.sh
 source "$TASK_DIR/lib/preflight.sh"
+# shellcheck source=lib/weights.sh
+source "$TASK_DIR/lib/weights.sh"
+# shellcheck source=lib/node_files.sh
+source "$TASK_DIR/lib/node_files.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
+
+# set_paths: what the arguments need once the place of this node is known
+set_paths() {
+  DATA_JSON=$(data_json_of_node)
+}
 
 # set_arguments: what the trainer is started with
 set_arguments() {
@@ -150,8 +162,8 @@ set_arguments() {
     --save-interval "$SAVE_INTERVAL"
     --ckpt-format torch
     # data
-    --mm-data tasks/qwen2.5vl-32b/data.json
-    --mm-model tasks/qwen2.5vl-32b/model.json
+    --mm-data "$DATA_JSON"
+    --mm-model "$TASK/model.json"
     --mm-tool ./mindspeed_mm/tools/tools.json
     --num-workers 8
     # output
@@ -175,7 +187,9 @@ check_start() {
   check_checkout
   check_program torchrun "activate the environment with torch and torch_npu, then start again"
   check_devices
-  check_checkpoint LOAD_PATH "$LOAD_PATH" "$RESUME_ITERATION" "${layout[@]}"
+  check_port
+  check_checkpoint LOAD_PATH "$LOAD_PATH" '' "${layout[@]}"
+  check_base LOAD_PATH "$LOAD_PATH" ''
   check_save_path
   check_hf_folder ckpt/hf_path/Qwen2.5-VL-32B-Instruct
   check_data "${data_files[@]}"
@@ -188,6 +202,7 @@ launch() {
   source_ascend_environment
   mkdir -p logs || die 5 "the folder 'logs' cannot be made" "$CHECKOUT" \
     "the output of the run is kept there" "make the checkout a folder that $(id -un) may write to"
+  write_node_data
   note "log: $CHECKOUT/$log"
   run_logged "$log" "$@" || status=$?
   chmod 640 "$log"
@@ -211,11 +226,15 @@ main() {
   check_tuning
   check_numbers TRAIN_ITERS SEQ_LENGTH SAVE_INTERVAL LOG_INTERVAL
   settle_cluster "$GIVEN_NNODES"
+  set_paths
   set_arguments
   start=(torchrun --nproc_per_node "$NPUS_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
     --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
     "$ENTRY" "${arguments[@]}" "${rest[@]}")
-  check_start
+  check_arguments "${rest[@]}"
+  if [[ $SKIP_CHECKS != 1 ]]; then
+    check_start
+  fi
   if [[ $mode == --dry-run ]]; then
     if ((${#problem_codes[@]})); then
       note "dry run: a real start here would stop at the ${#problem_codes[@]} faults above"

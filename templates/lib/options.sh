@@ -28,3 +28,29 @@ check_tuning() {
       "it selects what is trained" "use full or lora"
   fi
 }
+
+# refuse_lora <what> <why> <fix>: of profiles whose rules forbid adapters
+refuse_lora() {
+  if [[ $TUNING == lora ]]; then
+    problem 2 "$1" "TUNING=lora, and $TASK/profile.yaml" "$2" "$3"
+  fi
+}
+
+# check_arguments <argument>...: those that would do nothing, or go past the checks
+check_arguments() {
+  local word
+  for word; do
+    case ${word%%=*} in
+      --num-layers | --hidden-size | --ffn-hidden-size | --num-attention-heads | --num-query-groups | \
+        --group-query-attention | --kv-channels | --max-position-embeddings | \
+        --position-embedding-type | --rotary-base | --attention-dropout | --hidden-dropout | \
+        --init-method-std | --norm-epsilon | --recompute-granularity | --recompute-method | \
+        --recompute-num-layers | --recompute-activations)
+        note "note: ${word%%=*} has no effect: the trainer takes it from $TASK/model.json"
+        ;;
+      --load | --save | --mm-data | --mm-model)
+        note "note: ${word%%=*} goes past the checks of this script, which look at its settings"
+        ;;
+    esac
+  done
+}

@@ -33,6 +33,14 @@ check_devices() {
   fi
 }
 
+# check_port: a second run on this machine would meet the ranks of the first
+check_port() {
+  if ((NODE_RANK == 0)) && (: <"/dev/tcp/127.0.0.1/$MASTER_PORT") 2>/dev/null; then
+    problem 5 "something listens on port $MASTER_PORT already" "MASTER_PORT on this machine" \
+      "the ranks of this run meet there" "stop the other run, or set another MASTER_PORT on every node"
+  fi
+}
+
 # check_data <file>...: the sample lists
 check_data() {
   local file
@@ -72,107 +80,6 @@ check_save_path() {
       "the first save would move the tracker away from the weights that the run starts from" \
       "set another SAVE_PATH"
   else
-    note "note: $SAVE_PATH holds iteration $(tr -d '[:space:]' <"$tracker") of an earlier run; this run writes into the same folder"
+    note "note: $SAVE_PATH holds iteration $(read_tracker "$SAVE_PATH") of an earlier run; this run writes into the same folder"
   fi
-}
-
-# check_checkpoint <name> <folder> <iteration, or nothing for the tracker's> <layout line>...
-check_checkpoint() {
-  local name=$1 folder=$2 place="$1=$2, seen from $CHECKOUT"
-  if [[ ! -d $folder ]]; then
-    problem 3 "the checkpoint folder '$folder' does not exist" "$place" \
-      "the training starts from it" "bash $TASK/convert_hf_to_mm.sh"
-  elif compgen -G "$folder/*.safetensors*" >/dev/null; then
-    problem 3 "'$folder' holds HF weights (safetensors)" "$place" \
-      "MindSpeed-MM loads its own format only" \
-      "bash $TASK/convert_hf_to_mm.sh, and set $name to the folder that it writes"
-  elif [[ ! -f $folder/latest_checkpointed_iteration.txt ]]; then
-    problem 3 "'$folder' has no latest_checkpointed_iteration.txt" "$place" \
-      "without it Megatron trains from random weights" \
-      "finish the copy or the conversion that makes this folder: bash $TASK/convert_hf_to_mm.sh"
-  else
-    check_rank_files "$name" "$folder" "$3"
-    check_layout "$folder" "${@:4}"
-  fi
-}
-
-# iteration_folder <tracker text>
-iteration_folder() {
-  if [[ $1 == release ]]; then
-    printf 'release'
-  elif [[ $1 =~ ^[0-9]{1,9}$ ]]; then
-    printf 'iter_%07d' "$((10#$1))"
-  fi
-}
-
-# list_iterations <folder>
-list_iterations() {
-  local path names=()
-  for path in "$1"/release "$1"/iter_*; do
-    if [[ -d $path ]]; then
-      names+=("${path##*/}")
-    fi
-  done
-  printf '%s' "${names[*]:-none is}"
-}
-
-# node_rank_folders: the rank folders that the NPUs of this node read. Megatron numbers ranks
-# with TP fastest, then CP, DP, and the stage last.
-node_rank_folders() {
-  local first=$((NODE_RANK * NPUS_PER_NODE)) rank
-  for ((rank = first; rank < first + NPUS_PER_NODE; rank++)); do
-    if ((PP > 1)); then
-      printf 'mp_rank_%02d_%03d\n' $((rank % TP)) $((rank / (TP * CP * DP)))
-    else
-      printf 'mp_rank_%02d\n' $((rank % TP))
-    fi
-  done | sort -u
-}
-
-# check_rank_files <name> <folder> <iteration, or nothing for the tracker's>
-check_rank_files() {
-  local name=$1 folder=$2 tracker step rank missing=()
-  tracker=$(tr -d '[:space:]' <"$folder/latest_checkpointed_iteration.txt")
-  step=$(iteration_folder "${3:-$tracker}")
-  if [[ -z $step || ! -d $folder/$step ]]; then
-    problem 3 "iteration '${3:-$tracker}' is not in '$folder'" \
-      "${3:+resume.iteration of $TASK/profile.yaml, and }$folder/latest_checkpointed_iteration.txt" \
-      "Megatron loads the folder of that iteration" \
-      "use an iteration that is there: $(list_iterations "$folder")"
-    return
-  fi
-  for rank in $(node_rank_folders); do
-    if [[ ! -s $folder/$step/$rank/model_optim_rng.pt ]]; then
-      missing+=("$rank")
-    fi
-  done
-  if ((${#missing[@]} > 0)); then
-    problem 3 "${#missing[@]} rank files that node $NODE_RANK reads are missing, the first is '${missing[0]}/model_optim_rng.pt'" \
-      "$name=$folder/$step" "TP $TP x PP $PP needs: $(node_rank_folders | tr '\n' ' ')" \
-      "copy the folder to this node, or convert for this layout: bash $TASK/convert_hf_to_mm.sh"
-  fi
-}
-
-# bare_line <json line>: without indent, comma and carriage return
-bare_line() {
-  sed 's/^[[:space:]]*//; s/[[:space:]]*$//; s/,$//' <<<"$1"
-}
-
-# check_layout <folder> <expected line>...: taskpack_layout.json against the profile
-check_layout() {
-  local file=$1/taskpack_layout.json line expected key found
-  if [[ ! -f $file ]]; then
-    note "note: $file is absent, so the layout of these weights is not checked"
-    return
-  fi
-  for line in "${@:2}"; do
-    expected=$(bare_line "$line")
-    key=${expected%%:*}
-    found=$(bare_line "$(grep -m 1 -F -- "$key:" "$file" || true)")
-    if [[ $found != "$expected" ]]; then
-      problem 3 "these weights have ${found:-no $key}, the profile has $expected" "$file" \
-        "weights of another layout load as partly random weights, without an error" \
-        "convert again for this profile: bash $TASK/convert_hf_to_mm.sh"
-    fi
-  done
 }

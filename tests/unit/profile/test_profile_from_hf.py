@@ -99,12 +99,12 @@ def test_a_tied_head_is_seen(
 
 
 def test_another_family_is_refused_by_name(folder: Callable[..., Path]) -> None:
-    made = folder({**config("7B"), "model_type": "qwen2_vl"})
+    made = folder({**config("7B"), "model_type": "qwen3_moe"})
     assert fault(made) == (
-        "error: models of type 'qwen2_vl' are not supported\n"
+        "error: models of type 'qwen3_moe' are not supported\n"
         f"  where: {made / 'config.json'} (model_type)\n"
         "  why:   a profile needs a family whose weights taskpack can map\n"
-        "  fix:   use a model of type qwen2_5_vl"
+        "  fix:   use a model of type qwen2_5_vl or qwen2_vl"
     )
 
 

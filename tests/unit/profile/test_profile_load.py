@@ -168,7 +168,11 @@ def test_five_faults_are_reported_at_once(edit: Edit) -> None:
         ("train.recompute=1", "train.recompute cannot be 1", "give none or full or selective"),
         ("train.freeze=[vison]", "train.freeze[0] cannot be 'vison'", "did you mean 'vision'?"),
         ("train.freeze=vision", "train.freeze cannot be 'vision'", "give a list, as in [a, b]"),
-        ("family=qwen2_vl", "family cannot be 'qwen2_vl'", "did you mean 'qwen2_5_vl'?"),
+        (
+            "family=qwen3_5_vl",
+            "family cannot be 'qwen3_5_vl'",
+            "did you mean 'qwen2_5_vl' or 'qwen2_vl'?",
+        ),
         (
             "hf.dir=",
             "hf.dir cannot be empty",

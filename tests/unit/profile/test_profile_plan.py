@@ -136,7 +136,10 @@ def test_the_list_of_tasks_has_a_machine_readable_form(
 
 def test_an_unknown_task_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "qwen2.5vl-23b"]) == 2
-    assert "did you mean 'qwen2.5vl-32b'" in capsys.readouterr().err
+    assert (
+        "did you mean 'qwen2.5vl-3b' or 'qwen2.5vl-72b' or 'qwen2.5vl-32b'?"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from taskpack.errors import ProfileError
 from taskpack.profile import known_flags, load_release, release_names
+from taskpack.profile.releases import releases_of
 
 
 def test_releases_are_listed_oldest_first() -> None:
@@ -22,7 +23,9 @@ def test_every_flag_of_a_release_is_known(release: str, count: int) -> None:
 @pytest.mark.parametrize("release", release_names())
 def test_a_release_knows_what_its_shipped_script_passes(release: str) -> None:
     facts = load_release(release)
-    assert set(facts.passes_also) <= set(facts.flags)
+    passed = {flag for flags in facts.passes_also.values() for flag in flags}
+    assert passed <= set(facts.flags)
+    assert set(facts.passes_also) == set(facts.mindspeed)
 
 
 def test_a_flag_says_what_it_accepts() -> None:
@@ -43,8 +46,23 @@ def test_the_checkpoint_format_came_with_core_0_12() -> None:
 
 
 def test_the_mindspeed_pin_belongs_to_the_model() -> None:
-    assert load_release("26.1.0").pins["mindspeed"] == "69f41000"
-    assert load_release("2.3.0").pins["mindspeed"] == "93c45456"
+    release = load_release("2.3.0")
+    assert release.pins_for("qwen2_5_vl")["mindspeed"] == "93c45456"
+    assert release.pins_for("qwen2_vl")["mindspeed"] == "5176c6f5"
+    assert release.pins_for("qwen2_vl")["cann"] == "8.5.0"
+
+
+def test_a_variant_may_have_a_pin_of_its_own() -> None:
+    release = load_release("2.2.0")
+    assert release.pins_for("qwen2_5_vl")["mindspeed"] == "5176c6f5"
+    assert release.pins_for("qwen2_5_vl", fsdp2=True)["mindspeed"] == "cecf0dcc"
+    newer = load_release("2.3.0")
+    assert newer.pins_for("qwen2_5_vl", fsdp2=True)["mindspeed"] == "93c45456"
+
+
+def test_releases_of_a_family_are_those_with_an_example() -> None:
+    assert releases_of("qwen2_5_vl") == release_names()
+    assert releases_of("qwen2_vl") == ("2.1.0", "2.2.0", "2.3.0", "26.0.0")
 
 
 def test_an_unknown_release_names_the_nearest() -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
 from taskpack.profile import Profile, release_names
 from taskpack.render import rendered_pack, rendered_task
 from taskpack.render.engine import number, templates_dir
-
-SHIPPED = json.loads(Path(__file__).with_name("shipped_32b.json").read_text(encoding="utf-8"))
-AS_SHIPPED = ("parallel.text_layers=[1, 9, 9, 9, 9, 9, 9, 9]", "train.save_interval=10000")
 
 Load = Callable[..., Profile]
 
@@ -25,20 +22,6 @@ def rendered_json(profile: Profile, name: str) -> Any:
 
 def script(profile: Profile) -> str:
     return rendered_task(profile)[PurePosixPath("finetune_qwen2_5_vl.sh")].decode()
-
-
-def test_model_json_equals_the_shipped_one_where_the_profile_does(load: Load) -> None:
-    assert rendered_json(load(*AS_SHIPPED), "model.json") == SHIPPED["model_json"]
-
-
-def test_model_json_of_an_old_release_has_that_releases_keys(load: Load) -> None:
-    rendered = rendered_json(load(*AS_SHIPPED, "release=2.1.0"), "model.json")
-    assert rendered == SHIPPED["model_json_2_1_0"]
-
-
-def test_data_json_equals_the_shipped_one_where_the_profile_does(load: Load) -> None:
-    profile = load("hf.dir=./ckpt/hf_path/Qwen2.5-VL-32B-Instruct")
-    assert rendered_json(profile, "data.json") == SHIPPED["data_json"]
 
 
 @pytest.mark.parametrize("release", release_names())
@@ -156,7 +139,7 @@ def test_editing_tp_changes_every_file_that_depends_on_it(load: Load) -> None:
 
 
 def test_editing_the_layers_changes_model_json_and_the_layout_check(load: Load) -> None:
-    profile = load(AS_SHIPPED[0])
+    profile = load("parallel.text_layers=[1, 9, 9, 9, 9, 9, 9, 9]")
     layers = [1, 9, 9, 9, 9, 9, 9, 9]
     text = rendered_json(profile, "model.json")["text_decoder"]
     assert text["pipeline_num_layers"] == layers

@@ -61,7 +61,7 @@ class Vision(Section):
     """Width of the residual stream."""
 
     ffn_hidden_size: Positive
-    """Width of the gated feed-forward part: rows of gate, and again of up."""
+    """Width of the feed-forward part; where it is gated: rows of gate, and again of up."""
 
     attention_heads: Positive
     """Heads; query, key and value have the same number."""
@@ -78,17 +78,25 @@ class Vision(Section):
     spatial_merge_size: Positive
     """Patches per side that become one token."""
 
-    window_size: Positive
-    """Edge of an attention window in pixels."""
+    window_size: Positive | None = None
+    """Edge of an attention window in pixels; null in families without windows."""
 
-    full_attention_layers: tuple[NonNegative, ...]
+    full_attention_layers: tuple[NonNegative, ...] = ()
     """Layers, counted from 0, that look beyond their window."""
 
-    tokens_per_second: Positive
-    """Time positions in a second of video."""
+    tokens_per_second: Positive | None = None
+    """Time positions in a second of video; null counts frames."""
 
     norm_epsilon: Epsilon
-    """Added to the variance in RMSNorm."""
+    """Added to the variance in the normalization."""
+
+    @property
+    def gated(self) -> bool:
+        """True when the feed-forward part is gated, and normalization has no bias.
+
+        Both came together with the windows.
+        """
+        return self.window_size is not None
 
     @property
     def merged_size(self) -> int:

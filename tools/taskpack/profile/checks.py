@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskpack.profile import rules_layout, rules_run
+from taskpack.profile import rules_layout, rules_run, rules_variants
 from taskpack.profile.faults import Fault
 from taskpack.profile.model import Profile
 
 
 def check_profile(profile: Profile) -> Iterator[Fault]:
     """Yield every broken rule; sections that `profile` lacks are passed over."""
-    for rule in (*rules_layout.RULES, *rules_run.RULES):
+    for rule in (*rules_layout.RULES, *rules_run.RULES, *rules_variants.RULES):
         yield from rule(profile)

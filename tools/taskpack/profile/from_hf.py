@@ -17,6 +17,7 @@ from taskpack.errors import ProfileError, raise_collected
 from taskpack.parallel import PipelineSplit
 from taskpack.profile._section import freeze
 from taskpack.profile.architecture import Architecture
+from taskpack.profile.families import Family, families
 from taskpack.profile.faults import faults_of
 from taskpack.profile.parameters import (
     embedding_parameters,
@@ -25,8 +26,6 @@ from taskpack.profile.parameters import (
 )
 from taskpack.profile.rules import divisors
 from taskpack.profile.yaml_loader import dotted
-
-FAMILIES = ("qwen2_5_vl",)
 
 NPUS_PER_NODE = 8
 # of the 64 GB of an NPU; the rest is left to activations and the allocator
@@ -48,6 +47,16 @@ class Layout:
     vision_layers: tuple[int, ...]
 
 
+def read_family(folder: Path) -> Family:
+    """Read the family of the model in a Hugging Face folder.
+
+    Raises:
+        ProfileError: There is no config.json, it is damaged, or is of no family that is known.
+    """
+    path = folder / "config.json"
+    return _family(path, _read_config(path))
+
+
 def read_architecture(folder: Path) -> Architecture:
     """Read the architecture of the model in a Hugging Face folder.
 
@@ -56,19 +65,15 @@ def read_architecture(folder: Path) -> Architecture:
     """
     path = folder / "config.json"
     config = _read_config(path)
-    family = config.get("model_type")
-    if family not in FAMILIES:
-        raise ProfileError(
-            f"models of type {family!r} are not supported",
-            where=f"{path} (model_type)",
-            why="a profile needs a family whose weights taskpack can map",
-            fix="use a model of type " + " or ".join(FAMILIES),
-        )
+    keys = _VISION if _family(path, config).windowed_vision else _PLAIN_VISION
     text = {**config, **_mapping(config.get("text_config"))}
     vision = _mapping(config.get("vision_config"))
     tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
-    raise_collected(_missing(path, text, vision))
-    data = {"text": _text(text, tied), "vision": _pick(vision, _VISION)}
+    raise_collected(_missing(path, text, vision, keys))
+    picked = _pick(vision, keys)
+    if keys is _PLAIN_VISION:
+        picked["ffn_hidden_size"] = _product(picked["ffn_hidden_size"], picked["hidden_size"])
+    data = {"text": _text(text, tied), "vision": picked}
     try:
         return Architecture.model_validate(freeze(data))
     except ValidationError as error:
@@ -205,21 +210,60 @@ _VISION: dict[str, tuple[str, Any]] = {
 }
 
 
+# Qwen2-VL: hidden_size there is the width of the language model, and mlp_ratio times embed_dim
+# the width of the feed-forward part; the epsilon is fixed in the model
+_PLAIN_VISION: dict[str, tuple[str, Any]] = {
+    "layers": ("depth", 32),
+    "hidden_size": ("embed_dim", 1280),
+    "ffn_hidden_size": ("mlp_ratio", 4),
+    "attention_heads": ("num_heads", 16),
+    "in_channels": ("in_channels", 3),
+    "patch_size": ("patch_size", 14),
+    "temporal_patch_size": ("temporal_patch_size", 2),
+    "spatial_merge_size": ("spatial_merge_size", 2),
+    "norm_epsilon": ("rms_norm_eps", 1e-6),
+}
+
+
+def _family(path: Path, config: Mapping[str, Any]) -> Family:
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in families():
+        raise ProfileError(
+            f"models of type {name!r} are not supported",
+            where=f"{path} (model_type)",
+            why="a profile needs a family whose weights taskpack can map",
+            fix="use a model of type " + " or ".join(families()),
+        )
+    return families()[name]
+
+
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _product(ratio: Any, width: Any) -> Any:
+    """Multiply two numbers; anything else is left to the check of the architecture."""
+    if type(ratio) in (int, float) and type(width) is int and ratio * width == int(ratio * width):
+        return int(ratio * width)
+    return ratio
 
 
 def _rope(text: Mapping[str, Any]) -> Mapping[str, Any]:
     return _mapping(text.get("rope_parameters")) or _mapping(text.get("rope_scaling"))
 
 
-def _missing(path: Path, text: Mapping[str, Any], vision: Mapping[str, Any]) -> list[ProfileError]:
+def _missing(
+    path: Path,
+    text: Mapping[str, Any],
+    vision: Mapping[str, Any],
+    vision_keys: Mapping[str, tuple[str, Any]],
+) -> list[ProfileError]:
     rope = _rope(text)
     present = {
         "rope_scaling.mrope_section": "mrope_section" in rope,
         "rope_theta": "rope_theta" in rope or "rope_theta" in text,
     }
-    for prefix, source, keys in (("", text, _TEXT), ("vision_config.", vision, _VISION)):
+    for prefix, source, keys in (("", text, _TEXT), ("vision_config.", vision, vision_keys)):
         for key, default in keys.values():
             if default is _REQUIRED:
                 present[prefix + key] = key in source

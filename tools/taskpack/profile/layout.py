@@ -59,6 +59,9 @@ class Parallel(Section):
     vision_tp: Positive | None = None
     """Tensor parallel size of the vision encoder; null takes `tp`."""
 
+    fsdp2: bool = False
+    """True shards parameters over all NPUs with FSDP2, instead of `tp` and stages."""
+
     @property
     def text(self) -> PipelineSplit:
         """Text layers over the pipeline."""

@@ -10,6 +10,8 @@ from pydantic import Field
 
 from taskpack.profile._section import Section
 from taskpack.profile.architecture import Architecture
+from taskpack.profile.extra import Extra
+from taskpack.profile.families import Family, families
 from taskpack.profile.layout import Parallel
 from taskpack.profile.resources import Data, HuggingFace, Paths, Platform
 from taskpack.profile.training import Batch, Resume, Train, Tuning
@@ -22,7 +24,7 @@ class Profile(Section):
     model: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
     """Name of the task and of its folder in tasks/."""
 
-    family: Literal["qwen2_5_vl"]
+    family: Literal["qwen2_5_vl", "qwen2_vl"]
     """Models that share one mapping of weights."""
 
     release: str
@@ -57,6 +59,19 @@ class Profile(Section):
 
     platform: Platform
     """Nodes and their settings."""
+
+    extra: Extra = Extra()
+    """What no other key says: passed on as it is, when the release knows it."""
+
+    @property
+    def family_facts(self) -> Family:
+        """What the models of the family share."""
+        return families()[self.family]
+
+    @property
+    def launcher(self) -> str:
+        """Name of the script that fine-tunes: `finetune_qwen2_5_vl.sh`."""
+        return self.family_facts.launcher
 
     @property
     def title(self) -> str:

@@ -127,7 +127,7 @@ def _vision_linears(vision: Vision) -> tuple[_Linear, ...]:
         # the trainer keeps vision's q, k and v in one module even in a canonical model
         _Linear("linear_qkv", width, (3 * width,), bias=True),
         _Linear("linear_proj", width, (width,), bias=True),
-        _Linear("linear_fc1", width, (vision.ffn_hidden_size,) * 2, bias=True),
+        _Linear("linear_fc1", width, (vision.ffn_hidden_size,) * (1 + vision.gated), bias=True),
         _Linear("linear_fc2", vision.ffn_hidden_size, (width,), bias=True),
     )
 
@@ -141,11 +141,17 @@ def _projector_linears(vision: Vision, text: Text) -> tuple[_Linear, ...]:
 
 
 def _encoder_parameters(vision: Vision) -> int:
-    layer = sum(linear.parameters for linear in _vision_linears(vision)) + 2 * vision.hidden_size
+    norms = 2 * _norm_parameters(vision)
+    layer = sum(linear.parameters for linear in _vision_linears(vision)) + norms
     patch = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
     return vision.layers * layer + patch * vision.hidden_size
 
 
 def _projector_parameters(vision: Vision, text: Text) -> int:
     products = sum(linear.parameters for linear in _projector_linears(vision, text))
-    return products + vision.hidden_size
+    return products + _norm_parameters(vision)
+
+
+def _norm_parameters(vision: Vision) -> int:
+    """Count those of one RMSNorm, or of one LayerNorm where the feed-forward part is not gated."""
+    return vision.hidden_size * (1 if vision.gated else 2)

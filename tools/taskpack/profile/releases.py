@@ -51,6 +51,25 @@ class ModelJson(Section):
     vision_attention_mask_type: str | None = None
     """Kind of mask that the vision encoder is told to use."""
 
+    cp_projector_size: int | None = None
+    """Context parallel size that keeps the projector on whole sequences when text shares them."""
+
+    cp_vision_model_id: str | None = None
+    """Name of the windowed vision encoder whose attention can share sequences."""
+
+
+class Fsdp2(Section):
+    """How a release shards parameters with MindSpeed's FSDP2."""
+
+    mindspeed: str | None
+    """Commit of MindSpeed that the variant is pinned to; null takes the family's."""
+
+    passes_also: tuple[str, ...]
+    """Flags that its shipped FSDP2 script passes and another release's does not."""
+
+    config: dict[str, Any]
+    """The settings file, as shipped."""
+
 
 class Release(Section):
     """One release of MindSpeed-MM."""
@@ -73,19 +92,38 @@ class Release(Section):
     canonical: bool
     """True when the release can train q, k, v, gate and up as modules of their own."""
 
-    passes_also: tuple[str, ...]
-    """Flags that its shipped script passes and another release's does not."""
+    fused_gradients: bool
+    """True when gradients can be added inside the matrix product, which takes CANN's ATB."""
+
+    bridge: bool
+    """True when training can load HF weights without a conversion."""
+
+    fsdp2: Fsdp2 | None
+    """FSDP2 as shipped; null where no example uses it."""
+
+    mindspeed: dict[str, str]
+    """Commit of MindSpeed that each family's README asks for; families without example lack."""
+
+    passes_also: dict[str, tuple[str, ...]]
+    """Flags that its shipped script of a family passes and another release's does not."""
 
     model_json: ModelJson
     """Differences of its model.json."""
 
     pins: dict[str, str]
-    """Versions and commits of the software around it."""
+    """Versions and commits of the software around it, whatever the family."""
 
     @property
     def flags(self) -> Mapping[str, FlagSpec]:
         """Every flag its trainer knows."""
         return known_flags(self.name)
+
+    def pins_for(self, family: str, *, fsdp2: bool = False) -> dict[str, str]:
+        """Give the versions and commits around a family, its MindSpeed commit among them."""
+        commit = self.mindspeed[family]
+        if fsdp2 and self.fsdp2 and self.fsdp2.mindspeed:
+            commit = self.fsdp2.mindspeed
+        return {**self.pins, "mindspeed": commit}
 
 
 @cache
@@ -148,4 +186,17 @@ def known_flags(release: str) -> Mapping[str, FlagSpec]:
 @cache
 def varying_flags() -> frozenset[str]:
     """Give the flags that some release's shipped script passes and another's does not."""
-    return frozenset(flag for release in _releases().values() for flag in release.passes_also)
+    return frozenset(
+        flag
+        for release in _releases().values()
+        for flags in (
+            *release.passes_also.values(),
+            release.fsdp2.passes_also if release.fsdp2 else (),
+        )
+        for flag in flags
+    )
+
+
+def releases_of(family: str) -> tuple[str, ...]:
+    """List the releases that ship an example of a family, oldest first."""
+    return tuple(name for name, release in _releases().items() if family in release.mindspeed)

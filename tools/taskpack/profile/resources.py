@@ -18,6 +18,9 @@ class HuggingFace(Section):
     dir: Text
     """Folder of the weights, the tokenizer and the processor."""
 
+    online: bool = False
+    """True trains from these weights without a conversion, where the release can."""
+
 
 class Paths(Section):
     """Folders of checkpoints, below the MindSpeed-MM checkout unless absolute."""
@@ -46,6 +49,9 @@ class Data(Section):
 
     cache_dir: Text = "./data/cache_dir"
     """Tokenised rows. Per node, never shared between nodes."""
+
+    media: Literal["images", "videos", "none"] = "images"
+    """What rows hold beside text. One kind per run: the trainer cannot mix them in a batch."""
 
     max_samples: Positive | None = None
     """Rows to read; null reads all."""

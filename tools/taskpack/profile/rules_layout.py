@@ -54,7 +54,7 @@ def _heads(profile: Profile) -> Iterator[Fault]:
 def _windows(profile: Profile) -> Iterator[Fault]:
     vision = profile.architecture.vision
     token = vision.patch_size * vision.spatial_merge_size
-    if vision.window_size % token:
+    if vision.window_size is not None and vision.window_size % token:
         yield Fault(
             ("architecture", "vision", "window_size"),
             f"a window of {vision.window_size} pixels cuts tokens of {token} pixels",

@@ -168,7 +168,7 @@ def _pixels(profile: Profile) -> Iterator[Fault]:
             )
 
 
-@rule("platform")
+@rule("platform", "parallel")
 def _environment(profile: Profile) -> Iterator[Fault]:
     at: KeyPath = ("platform", "env")
     for name in profile.platform.env:
@@ -180,12 +180,13 @@ def _environment(profile: Profile) -> Iterator[Fault]:
                 "rename it",
             )
     connections = profile.platform.env.get("CUDA_DEVICE_MAX_CONNECTIONS")
-    if connections != "1":
+    fsdp2 = profile.parallel.fsdp2
+    if (connections == "1") == fsdp2:
         yield Fault(
             (*at, "CUDA_DEVICE_MAX_CONNECTIONS"),
             f"CUDA_DEVICE_MAX_CONNECTIONS is {connections or 'not set'}",
-            "Megatron checks that it is 1",
-            "set CUDA_DEVICE_MAX_CONNECTIONS: 1",
+            f"{'FSDP2 refuses' if fsdp2 else 'Megatron checks that it is'} 1",
+            "set CUDA_DEVICE_MAX_CONNECTIONS: 2" if fsdp2 else "set CUDA_DEVICE_MAX_CONNECTIONS: 1",
         )
 
 

@@ -70,6 +70,9 @@ class Train(Section):
     recompute: Literal["none", "full", "selective"] = "none"
     """Activations computed again in the backward pass: none, every layer, or core attention."""
 
+    fused_gradients: bool = False
+    """True adds gradients inside the matrix product where the release can; it takes CANN's ATB."""
+
     freeze: tuple[Literal["vision", "projector"], ...] = ("vision", "projector")
     """Parts that do not train. LoRA reaches only parts that are not frozen."""
 

@@ -182,7 +182,7 @@ def run_scripts(stage: Stage, *, tuning: str) -> None:
         "convert_mm_to_hf.sh",
         environment={"MM_PATH": twin.paths.mm, "EXPORT_PATH": ROUND_TRIP},
     )
-    output = stage.run("fine-tune", "finetune_qwen2_5_vl.sh")
+    output = stage.run("fine-tune", twin.launcher)
     stage.outcome.losses = [float(number) for number in LOSS.findall(output)]
     if tuning == "lora":
         stage.run("merge", "merge_lora.sh")

@@ -8,6 +8,8 @@ from typing import Any
 
 from taskpack import __version__
 from taskpack.profile import Profile, Release
+from taskpack.profile.checks import check_profile
+from taskpack.profile.faults import Fault
 from taskpack.render.engine import number
 from taskpack.render.environment import meaning
 from taskpack.render.flags import argument_groups, lora_arguments
@@ -38,12 +40,17 @@ def task_context(profile: Profile, release: Release) -> dict[str, Any]:
     return {
         "profile": profile,
         "release": release,
+        "family": profile.family_facts,
         "header": task_header(profile.model),
         "settings": _settings(profile),
         "environment": _environment(profile),
         "argument_groups": argument_groups(profile, release),
         "lora_arguments": lora_arguments(profile, release),
         "layout_lines": layout_lines(profile),
+        "vision_model_id": _vision_model_id(profile, release),
+        "bridged": profile.hf.online and profile.resume.iteration is None,
+        "view": isinstance(profile.resume.iteration, int),
+        "no_lora": _no_lora(profile),
         "text_recompute": _recompute(profile, trains=True),
         "vision_recompute": _recompute(profile, trains="vision" not in profile.train.freeze),
     }
@@ -83,6 +90,7 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
     """List what a launch may override; what is baked into model.json or data.json is not here."""
     train, platform, paths = profile.train, profile.platform, profile.paths
     resumes = profile.resume.iteration is not None
+    start = profile.hf.dir if profile.hf.online else paths.mm
     return (
         Setting.of("NPUS_PER_NODE", platform.npus_per_node, "NPUs of each node"),
         Setting.of("NNODES", platform.nodes, "nodes"),
@@ -96,10 +104,11 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("SAVE_INTERVAL", train.save_interval, "steps between checkpoints"),
         Setting.of("LOG_INTERVAL", train.log_interval, "steps between log lines"),
         Setting.of("TUNING", profile.tuning.mode, "lora or full"),
-        Setting.of("LOAD_PATH", paths.save if resumes else paths.mm, "weights to start from"),
+        Setting.of("LOAD_PATH", paths.save if resumes else start, "weights to start from"),
         *([Setting.of("BASE_PATH", paths.mm, "converted base weights")] if resumes else []),
         Setting.of("SAVE_PATH", paths.save, "checkpoints of this run"),
         Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),
+        Setting.of("SKIP_CHECKS", 0, "1 starts without the checks"),
     )
 
 
@@ -109,6 +118,18 @@ def _global_batch(profile: Profile) -> list[Setting]:
         return []
     comment = "samples per step; GRAD_ACCUMULATION follows from it"
     return [Setting.of("GLOBAL_BATCH_SIZE", profile.batch.global_, comment)]
+
+
+def _vision_model_id(profile: Profile, release: Release) -> str:
+    """Name the vision encoder: with windows and shared sequences it is one of its own."""
+    shared = profile.parallel.cp > 1 and profile.family_facts.windowed_vision
+    return (shared and release.model_json.cp_vision_model_id) or "qwen2vit"
+
+
+def _no_lora(profile: Profile) -> Fault | None:
+    """Say why TUNING=lora cannot be asked for at launch, by the rules of profiles."""
+    tuning = profile.tuning.model_copy(update={"mode": "lora"})
+    return next(check_profile(profile.model_copy(update={"tuning": tuning})), None)
 
 
 def _recompute(profile: Profile, *, trains: bool) -> dict[str, str | int]:

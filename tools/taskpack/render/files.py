@@ -11,6 +11,7 @@ from taskpack.errors import CheckFailed
 from taskpack.profile import Profile, load_release
 from taskpack.render.context import HEADER_MARK, pack_header, task_context
 from taskpack.render.engine import environment, templates_dir
+from taskpack.render.json_files import FILES, finish_json
 
 Files = Mapping[PurePosixPath, bytes]
 
@@ -22,10 +23,21 @@ def rendered_task(profile: Profile) -> Files:
         ProfileError: The release is not known, or lacks a flag that the profile asks for.
     """
     release = load_release(profile.release, where="the profile's release")
-    files = _render("task", task_context(profile, release))
+    context = task_context(profile, release)
+    files = _render("task", context)
+    files[PurePosixPath(profile.launcher)] = files.pop(PurePosixPath("finetune.sh"))
+    for file, path in FILES.items():
+        files[path] = finish_json(file, files[path].decode(), profile)
+    for variant in _variants(profile):
+        files |= _render(f"variants/{variant}", context)
     for source in _files_below(templates_dir() / "lib"):
         files[PurePosixPath("lib") / source] = (templates_dir() / "lib" / source).read_bytes()
     return files
+
+
+def _variants(profile: Profile) -> list[str]:
+    """Name the folders of templates that only some profiles need."""
+    return ["fsdp2"] if profile.parallel.fsdp2 else []
 
 
 def rendered_pack() -> Files:

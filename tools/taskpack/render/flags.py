@@ -1,19 +1,19 @@
 """The command line of the trainer, in the order of the shipped script.
 
-Flags and values are those of the Qwen2.5-VL 32B script of each release, apart from these
-deliberate differences:
+Flags and values are those of each release's shipped scripts, apart from these deliberate
+differences:
 
 * `--exit-on-missing-checkpoint` is added: without a tracker file the trainer warns and goes on
   from random weights.
 * `--min-lr` is added, since the profile states it.
 * `--variable-seq-lengths` and `--virtual-pipeline-model-parallel-size` follow the pipeline size,
-  `--enable-dummy-optimizer` the frozen stages, and `--no-load-*`, `--no-save-*`, `--ckpt-step`
-  and `--load-base-model` the `resume` keys.
+  `--enable-dummy-optimizer` the frozen stages, and `--no-load-*`, `--no-save-*` and
+  `--load-base-model` the `resume` keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from taskpack.errors import ProfileError, nearest, raise_collected
@@ -47,17 +47,19 @@ def argument_groups(profile: Profile, release: Release) -> tuple[ArgumentGroup, 
     Raises:
         ProfileError: The release does not know one of them.
     """
-    groups = {
+    parts = {
         "parallel": _parallel(profile),
+        "fsdp2": _fsdp2(profile),
         "training": _training(profile),
-        "kernels": _kernels(profile),
+        "kernels": _kernels(profile, release),
         "checkpoint": _checkpoint(profile),
         "data": _data(profile),
         "output": _output(profile),
     }
-    return tuple(
-        ArgumentGroup(name, _passed(arguments, release)) for name, arguments in groups.items()
-    )
+    groups = {name: _passed(arguments, profile, release) for name, arguments in parts.items()}
+    rendered = {argument.flag: argument for group in groups.values() for argument in group}
+    groups["extra"] = _extra(profile, rendered)
+    return tuple(ArgumentGroup(name, arguments) for name, arguments in groups.items() if arguments)
 
 
 def lora_arguments(profile: Profile, release: Release) -> tuple[Argument, ...]:
@@ -66,11 +68,17 @@ def lora_arguments(profile: Profile, release: Release) -> tuple[Argument, ...]:
     Raises:
         ProfileError: The release does not know one of them.
     """
-    return _passed(_lora(profile), release)
+    return _passed(_lora(profile), profile, release)
 
 
-def _passed(arguments: Iterator[Argument], release: Release) -> tuple[Argument, ...]:
-    skipped = varying_flags() - set(release.passes_also)
+def _passed(
+    arguments: Iterator[Argument], profile: Profile, release: Release
+) -> tuple[Argument, ...]:
+    skipped = varying_flags() - set(release.passes_also[profile.family])
+    if profile.parallel.fsdp2 and release.fsdp2:
+        skipped -= set(release.fsdp2.passes_also)
+    if profile.parallel.cp > 1:
+        skipped -= {"--context-parallel-algo"}
     kept = [argument for argument in arguments if argument.flag not in skipped]
     raise_collected([_unknown(a, release) for a in kept if a.flag not in release.flags])
     return tuple(kept)
@@ -83,6 +91,28 @@ def _unknown(argument: Argument, release: Release) -> ProfileError:
         why="the trainer stops at a flag that it does not know",
         fix=f"change that key or the release ({nearest(argument.flag, release.flags)})",
     )
+
+
+def _extra(profile: Profile, rendered: Mapping[str, Argument]) -> tuple[Argument, ...]:
+    """List the flags that the profile adds; one that is rendered already may only agree."""
+    added, errors = [], []
+    for flag, value in profile.extra.flags.items():
+        values = value if isinstance(value, tuple) else (value,)
+        words = () if value is True else tuple(map(shell_word, values))
+        given = rendered.get(flag)
+        if given is None:
+            added.append(Argument(flag, words, ("extra", "flags", flag)))
+        elif given.words != words:
+            errors.append(
+                ProfileError(
+                    f"{flag} is rendered already, as {' '.join(given.words) or 'a switch'}",
+                    where=f"the profile's extra.flags.{flag}",
+                    why="of two values the last would win, and the files would disagree",
+                    fix="use the profile's own key, or the environment at launch",
+                )
+            )
+    raise_collected(errors)
+    return tuple(added)
 
 
 def _parallel(profile: Profile) -> Iterator[Argument]:
@@ -98,14 +128,27 @@ def _parallel(profile: Profile) -> Iterator[Argument]:
         )
     yield Argument("--context-parallel-size", ('"$CP"',))
     yield Argument("--context-parallel-algo", (parallel.cp_algo,), ("parallel", "cp_algo"))
-    if parallel.pp > 1:
+    if parallel.pp > 1 or parallel.fsdp2:
         yield Argument("--variable-seq-lengths")
-    yield Argument("--use-distributed-optimizer")
+    if not parallel.fsdp2:
+        yield Argument("--use-distributed-optimizer")
     if profile.needs_dummy_optimizer:
         yield Argument("--enable-dummy-optimizer", key=("parallel", "text_layers"))
     timeout = shell_word(profile.platform.timeout_minutes)
     yield Argument("--distributed-timeout-minutes", (timeout,), ("platform", "timeout_minutes"))
     yield Argument("--distributed-backend", ("nccl",))
+
+
+def _fsdp2(profile: Profile) -> Iterator[Argument]:
+    if not profile.parallel.fsdp2:
+        return
+    key = ("parallel", "fsdp2")
+    yield Argument("--use-torch-fsdp2", key=key)
+    yield Argument("--fsdp2-config-path", ('"$TASK/fsdp2_config.yaml"',), key)
+    yield Argument("--untie-embeddings-and-output-weights", key=key)
+    yield Argument("--use-cpu-initialization", key=key)
+    yield Argument("--init-model-with-meta-device", key=key)
+    yield Argument("--no-initialization", key=key)
 
 
 def _training(profile: Profile) -> Iterator[Argument]:
@@ -125,11 +168,13 @@ def _training(profile: Profile) -> Iterator[Argument]:
     yield Argument("--seed", (shell_word(train.seed),))
 
 
-def _kernels(profile: Profile) -> Iterator[Argument]:
+def _kernels(profile: Profile, release: Release) -> Iterator[Argument]:
     yield Argument("--bf16")
     yield Argument("--use-flash-attn")
-    yield Argument("--no-masked-softmax-fusion")
-    yield Argument("--no-gradient-accumulation-fusion")
+    if not profile.parallel.fsdp2:
+        yield Argument("--no-masked-softmax-fusion")
+    if not (profile.train.fused_gradients and release.fused_gradients):
+        yield Argument("--no-gradient-accumulation-fusion")
     yield Argument("--normalization", ("RMSNorm",))
     yield Argument("--use-fused-rmsnorm")
     yield Argument("--swiglu")
@@ -142,10 +187,11 @@ def _kernels(profile: Profile) -> Iterator[Argument]:
 def _checkpoint(profile: Profile) -> Iterator[Argument]:
     resume = profile.resume
     resumes = resume.iteration is not None
-    yield Argument("--load", ('"$LOAD_PATH"',))
-    yield Argument("--exit-on-missing-checkpoint")
-    if isinstance(resume.iteration, int):
-        yield Argument("--ckpt-step", (str(resume.iteration),), ("resume", "iteration"))
+    load = '"$RESUME_PATH"' if isinstance(resume.iteration, int) else '"$LOAD_PATH"'
+    yield Argument("--load", (load,))
+    if resumes or not profile.hf.online:
+        # an HF folder has no tracker; MindSpeed-MM loads it before it looks for one
+        yield Argument("--exit-on-missing-checkpoint")
     if not (resumes and resume.optimizer):
         yield Argument("--no-load-optim")
     if not (resumes and resume.rng):
@@ -156,13 +202,12 @@ def _checkpoint(profile: Profile) -> Iterator[Argument]:
         yield Argument("--no-save-rng")
     yield Argument("--save", ('"$SAVE_PATH"',))
     yield Argument("--save-interval", ('"$SAVE_INTERVAL"',))
-    yield Argument("--ckpt-format", ("torch",))
+    yield Argument("--ckpt-format", ("torch_dist" if profile.parallel.fsdp2 else "torch",))
 
 
 def _data(profile: Profile) -> Iterator[Argument]:
-    task = f"tasks/{profile.model}"
-    yield Argument("--mm-data", (f"{task}/data.json",))
-    yield Argument("--mm-model", (f"{task}/model.json",))
+    yield Argument("--mm-data", ('"$DATA_JSON"',))
+    yield Argument("--mm-model", ('"$TASK/model.json"',))
     yield Argument("--mm-tool", ("./mindspeed_mm/tools/tools.json",))
     yield Argument("--num-workers", (str(profile.data.loader_workers),))
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from taskpack.errors import ProfileError
-from taskpack.profile import Profile, parse_profile, release_names
-from taskpack.profile.from_hf import NPUS_PER_NODE, choose_layout, read_architecture
+from taskpack.profile import Profile, parse_profile
+from taskpack.profile.from_hf import (
+    NPUS_PER_NODE,
+    choose_layout,
+    read_architecture,
+    read_family,
+)
+from taskpack.profile.releases import releases_of
 from taskpack.render.engine import environment
 
 # micro batches per step that keep the pipeline's idle share below a tenth
@@ -47,7 +53,7 @@ def write_profile(
 
 
 def _profile_text(folder: Path, model: str, *, nodes: int | None, tp: int | None) -> str:
-    shape = read_architecture(folder)
+    family, shape = read_family(folder), read_architecture(folder)
     layout = choose_layout(shape, nodes=nodes, tp=tp)
     title = folder.resolve().name
     stages = len(layout.text_layers)
@@ -57,7 +63,8 @@ def _profile_text(folder: Path, model: str, *, nodes: int | None, tp: int | None
         .render(
             title=title,
             model=model,
-            release=release_names()[-1],
+            family=family,
+            release=releases_of(family.name)[-1],
             repo=f"Qwen/{title}",
             hf_dir=str(folder),
             text=shape.text,

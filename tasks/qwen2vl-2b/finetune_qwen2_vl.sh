@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# Fine-tune Qwen2-VL-2B-Instruct with MindSpeed-MM 26.0.0.
+#
+# usage: bash finetune_qwen2_vl.sh [--dry-run] [--help] [argument of pretrain_vlm.py]...
+#
+#   --dry-run      print the torchrun command on stdout and start nothing
+#   NAME=value     in front of the command changes a setting below, for example TUNING=full
+#   HOSTFILE=path  one node per line (see hostfile.example); or NNODES, NODE_RANK and MASTER_ADDR
+#   SKIP_CHECKS=1  starts without looking at weights, data and machine first
+#
+# Rendered from tasks/qwen2vl-2b/profile.yaml by taskpack 0.1.0.
+# Edit that file, then run: make render MODEL=qwen2vl-2b
+
+set -euo pipefail
+shopt -s inherit_errexit
+
+TASK_DIR=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+CHECKOUT=$(dirname -- "$(dirname -- "$TASK_DIR")")
+TASK=${TASK_DIR#"${CHECKOUT%/}/"}
+ENTRY=pretrain_vlm.py
+GIVEN_NNODES=${NNODES:-}
+
+# Settings; the environment wins. Relative paths start at the checkout.
+
+# NPUs of each node
+: "${NPUS_PER_NODE:=8}"
+# nodes
+: "${NNODES:=1}"
+# TCP port on the first node
+: "${MASTER_PORT:=29501}"
+# samples per NPU and forward pass
+: "${MICRO_BATCH_SIZE:=1}"
+# micro batches per step
+: "${GRAD_ACCUMULATION:=24}"
+# steps
+: "${TRAIN_ITERS:=10000}"
+# tokens; longer samples are cut
+: "${SEQ_LENGTH:=1024}"
+# highest learning rate
+: "${LR:=1.0e-5}"
+# steps between checkpoints
+: "${SAVE_INTERVAL:=5000}"
+# steps between log lines
+: "${LOG_INTERVAL:=1}"
+# lora or full
+: "${TUNING:=full}"
+# weights to start from
+: "${LOAD_PATH:=ckpt/mm_path/Qwen2-VL-2B-Instruct}"
+# checkpoints of this run
+: "${SAVE_PATH:=save_dir}"
+# folder of CANN and ATB
+: "${ASCEND_PREFIX:=/usr/local/Ascend}"
+# 1 starts without the checks
+: "${SKIP_CHECKS:=0}"
+
+# connections; Megatron checks it
+export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-1}"
+# 1 prints the NPU driver's log
+export ASCEND_SLOG_PRINT_TO_STDOUT="${ASCEND_SLOG_PRINT_TO_STDOUT:-0}"
+# 0 debug, 1 info, 2 warning, 3 error, 4 nothing
+export ASCEND_GLOBAL_LOG_LEVEL="${ASCEND_GLOBAL_LOG_LEVEL:-3}"
+# 0 to 2; levels of operator dispatch in the background
+export TASK_QUEUE_ENABLE="${TASK_QUEUE_ENABLE:-2}"
+# 1 joins operators on strided tensors
+export COMBINED_ENABLE="${COMBINED_ENABLE:-1}"
+# 0 no core binding, 1 coarse, 2 fine
+export CPU_AFFINITY_CONF="${CPU_AFFINITY_CONF:-1}"
+# seconds to wait for the other ranks to connect
+export HCCL_CONNECT_TIMEOUT="${HCCL_CONNECT_TIMEOUT:-1200}"
+# 0 to 3; detection of silent faults
+export NPU_ASD_ENABLE="${NPU_ASD_ENABLE:-0}"
+# 1 runs operators one at a time, to debug
+export ASCEND_LAUNCH_BLOCKING="${ASCEND_LAUNCH_BLOCKING:-0}"
+# operators kept in the cache
+export ACLNN_CACHE_LIMIT="${ACLNN_CACHE_LIMIT:-100000}"
+
+# Baked into model.json and the converted weights: edit the profile, render and convert again.
+readonly TP=1 PP=1 CP=1
+readonly RESUME_ITERATION=
+data_files=(
+  ./data/mllm_format_llava_instruct_data.json
+)
+# Lines that taskpack_layout.json of the loaded weights must hold.
+layout=(
+  '  "family": "qwen2_vl",'
+  '  "tp": 1,'
+  '  "vision_tp": 1,'
+  '  "text_layers": [28],'
+  '  "vision_layers": [32],'
+  '  "canonical": false,'
+)
+
+# shellcheck source=lib/messages.sh
+source "$TASK_DIR/lib/messages.sh"
+# shellcheck source=lib/options.sh
+source "$TASK_DIR/lib/options.sh"
+# shellcheck source=lib/cluster.sh
+source "$TASK_DIR/lib/cluster.sh"
+# shellcheck source=lib/preflight.sh
+source "$TASK_DIR/lib/preflight.sh"
+# shellcheck source=lib/weights.sh
+source "$TASK_DIR/lib/weights.sh"
+# shellcheck source=lib/node_files.sh
+source "$TASK_DIR/lib/node_files.sh"
+# shellcheck source=lib/train.sh
+source "$TASK_DIR/lib/train.sh"
+
+# set_paths: what the arguments need once the place of this node is known
+set_paths() {
+  DATA_JSON=$(data_json_of_node)
+}
+
+# set_arguments: what the trainer is started with
+set_arguments() {
+  arguments=(
+    # parallel
+    --use-mcore-models
+    --tensor-model-parallel-size "$TP"
+    --pipeline-model-parallel-size "$PP"
+    --context-parallel-size "$CP"
+    --context-parallel-algo ulysses_cp_algo
+    --use-distributed-optimizer
+    --distributed-timeout-minutes 20
+    --distributed-backend nccl
+    # training
+    --micro-batch-size "$MICRO_BATCH_SIZE"
+    --global-batch-size "$GLOBAL_BATCH_SIZE"
+    --train-iters "$TRAIN_ITERS"
+    --seq-length "$SEQ_LENGTH"
+    --lr "$LR"
+    --min-lr 0.0
+    --lr-decay-style cosine
+    --lr-warmup-fraction 0.1
+    --weight-decay 0.0
+    --clip-grad 0.0
+    --adam-beta1 0.9
+    --adam-beta2 0.999
+    --seed 42
+    # kernels
+    --bf16
+    --use-flash-attn
+    --no-masked-softmax-fusion
+    --no-gradient-accumulation-fusion
+    --normalization RMSNorm
+    --use-fused-rmsnorm
+    --swiglu
+    --use-fused-swiglu
+    --tokenizer-type NullTokenizer
+    --vocab-size 151936
+    --make-vocab-size-divisible-by 1
+    # checkpoint
+    --load "$LOAD_PATH"
+    --exit-on-missing-checkpoint
+    --no-load-optim
+    --no-load-rng
+    --no-save-optim
+    --no-save-rng
+    --save "$SAVE_PATH"
+    --save-interval "$SAVE_INTERVAL"
+    --ckpt-format torch
+    # data
+    --mm-data "$DATA_JSON"
+    --mm-model "$TASK/model.json"
+    --mm-tool ./mindspeed_mm/tools/tools.json
+    --num-workers 8
+    # output
+    --log-interval "$LOG_INTERVAL"
+    --eval-interval 10000
+    --eval-iters 5000
+    --log-tps
+  )
+  if [[ $TUNING == lora ]]; then
+    arguments+=(
+      --lora-r 8
+      --lora-alpha 16
+      --lora-dropout 0.0
+      --lora-target-modules linear_qkv linear_proj linear_fc1 linear_fc2
+    )
+  fi
+}
+
+# check_start: everything that a real start needs on this node
+check_start() {
+  check_checkout
+  check_program torchrun "activate the environment with torch and torch_npu, then start again"
+  check_devices
+  check_port
+  check_checkpoint LOAD_PATH "$LOAD_PATH" '' "${layout[@]}"
+  check_base LOAD_PATH "$LOAD_PATH" ''
+  check_save_path
+  check_hf_folder ckpt/hf_path/Qwen2-VL-2B-Instruct
+  check_data "${data_files[@]}"
+}
+
+# launch <command>...: runs it with its log, then sums up
+launch() {
+  local log status=0
+  log=logs/qwen2vl-2b_${TUNING}_node${NODE_RANK}_$(date +%Y%m%d_%H%M%S).log
+  source_ascend_environment
+  mkdir -p logs || die 5 "the folder 'logs' cannot be made" "$CHECKOUT" \
+    "the output of the run is kept there" "make the checkout a folder that $(id -un) may write to"
+  write_node_data
+  note "log: $CHECKOUT/$log"
+  run_logged "$log" "$@" || status=$?
+  chmod 640 "$log"
+  if ((status)); then
+    note "the training ended with exit status $status; its output is in $CHECKOUT/$log"
+    return "$status"
+  fi
+  # The training is done: what fails from here on must not make it a failure.
+  publish || note "warning: layout and modes of $SAVE_PATH are not complete"
+  summarize "$log" || note "warning: $log could not be summed up"
+}
+
+main() {
+  problem_codes=()
+  split_arguments "$@"
+  if [[ $mode == --help ]]; then
+    show_usage "${BASH_SOURCE[0]}"
+    return
+  fi
+  cd -- "$CHECKOUT"
+  check_tuning
+  check_numbers TRAIN_ITERS SEQ_LENGTH SAVE_INTERVAL LOG_INTERVAL
+  settle_cluster "$GIVEN_NNODES"
+  set_paths
+  set_arguments
+  start=(torchrun --nproc_per_node "$NPUS_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
+    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
+    "$ENTRY" "${arguments[@]}" "${rest[@]}")
+  check_arguments "${rest[@]}"
+  if [[ $SKIP_CHECKS != 1 ]]; then
+    check_start
+  fi
+  if [[ $mode == --dry-run ]]; then
+    if ((${#problem_codes[@]})); then
+      note "dry run: a real start here would stop at the ${#problem_codes[@]} faults above"
+    fi
+    show_command "${start[@]}"
+    return
+  fi
+  stop_on_problems
+  launch "${start[@]}"
+}
+
+main "$@"

@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# Start torchrun, keep its log and its exit status, and close the run.
+
+# source_vendor_script <file>: such scripts read unset variables and "$@", and let commands fail
+source_vendor_script() {
+  local vendor_script=$1
+  set --
+  set +eu
+  # shellcheck disable=SC1090 # found at run time
+  source "$vendor_script"
+  set -eu
+}
+
+# source_first <file>...: the first that exists; its name goes to stderr
+source_first() {
+  local file
+  for file; do
+    if [[ -f $file ]]; then
+      source_vendor_script "$file"
+      note "environment: $file"
+      return
+    fi
+  done
+  return 1
+}
+
+# source_ascend_environment: CANN, then ATB, under ASCEND_PREFIX or one of the usual prefixes
+source_ascend_environment() {
+  local prefix toolkits=() atbs=()
+  for prefix in "$ASCEND_PREFIX" /usr/local/Ascend /usr/local/npu; do
+    toolkits+=("$prefix/cann/set_env.sh" "$prefix/ascend-toolkit/set_env.sh")
+    atbs+=("$prefix/nnal/atb/set_env.sh")
+  done
+  # errexit is off inside an `if` condition anyway, so the vendor's own failures cannot end us.
+  if ! source_first "${toolkits[@]}"; then
+    note "warning: no CANN set_env.sh under $ASCEND_PREFIX or the usual prefixes; the environment is used as it is"
+  fi
+  source_first "${atbs[@]}" || true
+}
+
+# forward_stop: hands a stop signal on, so that the trainer can save
+forward_stop() {
+  stopped=1
+  if [[ -n $trainer_pid ]]; then
+    note "stop signal: passed on to process $trainer_pid"
+    kill -TERM "$trainer_pid" 2>/dev/null || true
+  fi
+}
+
+# wait_for_trainer: its exit status, also when signals interrupt the wait
+wait_for_trainer() {
+  local status='' again
+  while true; do
+    stopped=0 again=0
+    wait "$trainer_pid" || again=$?
+    # A second wait gives 127 when the first had collected the status already.
+    if [[ -z $status || $again != 127 ]]; then
+      status=$again
+    fi
+    if ((stopped == 0)); then
+      return "$status"
+    fi
+  done
+}
+
+# wait_for_log <pid of tee>: lets the last lines reach the log. Bounded, because a worker that
+# outlives torchrun keeps the pipe open for as long as it lives.
+wait_for_log() {
+  local tenths
+  for ((tenths = 0; tenths < 200; tenths++)); do
+    if ! kill -0 "$1" 2>/dev/null; then
+      return
+    fi
+    sleep 0.1
+  done
+  note "warning: a process of this run still holds the log open"
+}
+
+# run_logged <log> <command>...: output goes to stdout and the log; the status is the command's
+run_logged() {
+  local log=$1 status=0 sink log_pid trainer_pid='' stopped=0
+  # tee must outlive the signals that end the run, or the trainer dies of a closed pipe.
+  exec {sink}> >(
+    trap '' INT TERM HUP
+    exec tee -a -- "$log"
+  )
+  log_pid=$!
+  trap forward_stop INT TERM HUP
+  "${@:2}" >&"$sink" 2>&1 {sink}>&- &
+  trainer_pid=$!
+  if ((stopped)); then
+    forward_stop
+  fi
+  exec {sink}>&-
+  wait_for_trainer || status=$?
+  trap - INT TERM HUP
+  wait_for_log "$log_pid"
+  return "$status"
+}
+
+# numbers_after <label> <log>: all of them, in order. Lines of several processes may be glued
+# together, so the label is searched for anywhere.
+numbers_after() {
+  grep -aoE "$1: +[0-9.]+(E[+-]?[0-9]+)?" "$2" | grep -oE '[0-9.]+(E[+-]?[0-9]+)?$' || true
+}
+
+# steady_mean: "<mean> <values used> <values>" of stdin. Up to 50 values, at most the first half,
+# are warm-up.
+steady_mean() {
+  LC_ALL=C awk '{ value[NR] = $1 }
+    END {
+      warm = int(NR / 2) < 50 ? int(NR / 2) : 50
+      for (i = warm + 1; i <= NR; i++) sum += value[i]
+      if (NR) printf "%.4f %d %d\n", sum / (NR - warm), NR - warm, NR
+    }'
+}
+
+# summarize <log>: iterations, step time and speed of the job
+summarize() {
+  local log=$1 ms used seen last tokens batch nans
+  read -r ms used seen < <(numbers_after 'elapsed time per iteration \(ms\)' "$log" | steady_mean) || true
+  if [[ -z ${ms:-} ]]; then
+    note "no iteration in $log: the last rank prints them, on node $((NNODES - 1))"
+    return
+  fi
+  last=$(grep -aoE 'iteration +[0-9]+/' "$log" | tail -n 1 | tr -dc '0-9' || true)
+  read -r tokens _ < <(numbers_after 'tokens per sample' "$log" | steady_mean) || true
+  batch=$(numbers_after 'global batch size' "$log" | tail -n 1)
+  nans=$(numbers_after 'number of nan iterations' "$log" | tail -n 1)
+  LC_ALL=C awk -v ms="$ms" -v used="$used" -v seen="$seen" -v last="$last" \
+    -v tokens="${tokens:-0}" -v batch="${batch:-$GLOBAL_BATCH_SIZE}" 'BEGIN {
+      rate = batch * 1000 / ms
+      printf "iterations:      %d\n", last
+      printf "mean step time:  %.1f ms (last %d of %d log lines)\n", ms, used, seen
+      printf "samples/s:       %.3f\n", rate
+      if (tokens > 0) printf "tokens/s:        %.1f\n", rate * tokens
+    }'
+  if ((${nans:-0} > 0)); then
+    note "warning: $nans iterations had a NaN loss or gradient"
+  fi
+}
+
+# publish: the saved weights keep the layout file and get modes that the group can read
+publish() {
+  local source=$LOAD_PATH/taskpack_layout.json copy=$SAVE_PATH/taskpack_layout.json
+  if [[ ! -d $SAVE_PATH ]]; then
+    note "note: this node saved nothing in $SAVE_PATH"
+    return
+  fi
+  if [[ -f $source && ! -f $copy ]]; then
+    # Nodes that share SAVE_PATH write the same bytes; the rename keeps each copy whole.
+    cp -T -- "$source" "$copy.node$NODE_RANK" && mv -fT -- "$copy.node$NODE_RANK" "$copy" || return
+  fi
+  set_modes
+}
+
+# set_modes: only what Megatron and we write, in case SAVE_PATH holds other things as well
+set_modes() {
+  local paths=("$SAVE_PATH"/iter_* "$SAVE_PATH/latest_checkpointed_iteration.txt" "$SAVE_PATH/taskpack_layout.json")
+  local path existing=()
+  chmod 750 "$SAVE_PATH" || return
+  for path in "${paths[@]}"; do
+    if [[ -e $path ]]; then
+      existing+=("$path")
+    fi
+  done
+  if ((${#existing[@]} > 0)); then
+    find "${existing[@]}" -type d -exec chmod 750 {} + -o -type f -exec chmod 640 {} +
+  fi
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Fine-tune Qwen2-VL-7B-Instruct in a ModelArts training job: the boot command of every node.
+#
+# usage: bash run_exp_MA.sh [--dry-run] [--help] [argument of pretrain_vlm.py]...
+#
+# Nodes, ranks and the master come from the platform; every setting of finetune_qwen2_vl.sh can be
+# an environment variable of the job.
+#
+# Rendered from tasks/qwen2vl-7b/profile.yaml by taskpack 0.1.0.
+# Edit that file, then run: make render MODEL=qwen2vl-7b
+
+set -euo pipefail
+shopt -s inherit_errexit
+
+TASK_DIR=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+
+# Settings; the environment wins. Relative paths start at the checkout.
+: "${MASTER_WAIT_SECONDS:=600}"
+
+# shellcheck source=lib/messages.sh
+source "$TASK_DIR/lib/messages.sh"
+# shellcheck source=lib/options.sh
+source "$TASK_DIR/lib/options.sh"
+# shellcheck source=lib/modelarts.sh
+source "$TASK_DIR/lib/modelarts.sh"
+
+main() {
+  problem_codes=()
+  split_arguments "$@"
+  if [[ $mode == --help ]]; then
+    show_usage "${BASH_SOURCE[0]}"
+    return
+  fi
+  leave_to_first_npu
+  forget_other_launcher
+  map_modelarts
+  stop_on_problems
+  if [[ $mode != --dry-run && -n $MASTER_ADDR && $NODE_RANK != 0 ]]; then
+    wait_for_name "$MASTER_ADDR" "$MASTER_WAIT_SECONDS"
+  fi
+  exec bash "$TASK_DIR/finetune_qwen2_vl.sh" "$@"
+}
+
+main "$@"
