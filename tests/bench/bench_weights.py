@@ -1,7 +1,8 @@
 """Time conversions of true-shape weights against a plain copy of the same bytes.
 
-Every figure is a ratio to `cp` in the same run, alternated with it, the first round discarded.
-Run it with `make bench`; it needs about four times the model's size of free disk.
+Every figure is a ratio to `cp -r` of the source folder in the same run, alternated with it, the
+first round discarded. `--cold` drops the source from the page cache before each run. Run it with
+`make bench`; it needs about four times the model's size of free disk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,7 @@ class Case:
 
     name: str
     arguments: tuple[str, ...]
-    like: str  # folder whose bytes `cp` copies
+    source: str  # folder whose bytes `cp` copies
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,16 @@ def copy_command(source: Path, target: Path, *, sync: bool) -> list[str]:
     return ["sh", "-c", f"cp -r {source} {target}{finish}"]
 
 
-def compare(
-    case: Case, places: dict[str, Path], rounds: int, *, sync: bool, drop: Callable[[], None]
-) -> None:
+def drop_from_cache(folder: Path) -> None:
+    """Let the kernel forget the pages of every file."""
+    for path in folder.rglob("*.*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def compare(case: Case, places: dict[str, Path], rounds: int, *, sync: bool, cold: bool) -> None:
     """Alternate a conversion and a copy; print the medians and the spread."""
     ours: list[Run] = []
     theirs: list[Run] = []
@@ -150,11 +158,12 @@ def compare(
     for _ in range(rounds + 1):
         for runs, command in (
             (ours, [sys.executable, "-m", "taskpack", *case.arguments]),
-            (theirs, copy_command(places[case.like], out, sync=sync)),
+            (theirs, copy_command(places[case.source], out, sync=sync)),
         ):
             shutil.rmtree(out, ignore_errors=True)
             os.sync()
-            drop()
+            if cold:
+                drop_from_cache(places[case.source])
             filled = [part.format(**places) for part in command]
             runs.append(measure(filled))
     shutil.rmtree(out, ignore_errors=True)
@@ -178,16 +187,16 @@ def cases(model: str) -> list[Case]:
     target = tuple(part.replace("--", "--to-") for part in one)
     return [
         Case("hf-to-mm TP1 PP1", (*hf_to_mm, *one), "hf"),
-        Case("hf-to-mm TP2 PP2", (*hf_to_mm, *two), "mm"),
+        Case("hf-to-mm TP2 PP2", (*hf_to_mm, *two), "hf"),
         Case(
             "mm-to-hf TP2 PP2",
             ("convert", "mm-to-hf", "--mm", "{mm}", "--hf-ref", "{hf}", "--hf", "{out}"),
-            "hf",
+            "mm",
         ),
         Case(
             "resplit to TP1",
             ("convert", "resplit", "--mm", "{mm}", "--out", "{out}", *target),
-            "hf",
+            "mm",
         ),
     ]
 
@@ -199,6 +208,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--dir", type=Path, help="where to put the files; a temporary folder")
     parser.add_argument("--no-sync", action="store_true", help="copy without fsync")
+    parser.add_argument("--cold", action="store_true", help="drop the source from the cache first")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
         root = Path(scratch)
@@ -210,7 +220,7 @@ def main() -> None:
         measure([sys.executable, "-m", "taskpack", *(p.format(**places) for p in split.arguments)])
         places["out"] = real_out
         for case in every:
-            compare(case, places, args.rounds, sync=not args.no_sync, drop=lambda: None)
+            compare(case, places, args.rounds, sync=not args.no_sync, cold=args.cold)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def _equal(replica: Replica, files: Files) -> bool:
             one, two = buffer[:count], buffer[size : size + count]
             read_into(files.fd(replica.first.path), one, first_at + done, replica.first.path)
             read_into(files.fd(replica.second.path), two, second_at + done, replica.second.path)
-            if one != two:
+            if not np.array_equal(np.frombuffer(one, np.uint8), np.frombuffer(two, np.uint8)):
                 return False
     return True
 
