@@ -10,11 +10,11 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SHELL_SOURCES = $(shell find templates/lib tasks tests/shell docker .ci -name '*.sh' -o -name '*.bash' -o -path .ci/run)
+SHELL_SOURCES = $(shell find templates/lib tasks tests/golden tests/shell docker .ci -name '*.sh' -o -name '*.bash' -o -path .ci/run)
 
 .DEFAULT_GOAL := help
 CHECKOUT_TARGETS := convert finetune merge export
-.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench check
+.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench check golden
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -69,6 +69,10 @@ test: $(READY) ## everything but containers
 
 test-container: $(READY) ## tests that need a container engine (none yet)
 	@if compgen -G 'tests/container/test_*.py' >/dev/null; then $(BIN)/pytest tests/container; fi
+
+golden: $(READY) ## rewrite what the tests compare rendered tasks with; read the difference
+	rm -rf tests/golden/render
+	trees=$$(mktemp -d) && bash tests/golden/render.sh "$$trees" tests/golden/render && rm -r "$$trees"
 
 bench: $(READY) ## time conversions against a plain copy (needs 30 GB of disk)
 	$(BIN)/python tests/bench/bench_weights.py

@@ -9,7 +9,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
-from taskpack.profile import Profile, release_names
+from taskpack.errors import ProfileError
+from taskpack.profile import Profile, load_release, release_names
+from taskpack.profile.rules_variants import STRUCTURE_FLAGS
 from taskpack.render import rendered_pack, rendered_task
 from taskpack.render.engine import number, templates_dir
 
@@ -161,3 +163,51 @@ def test_editing_the_layers_changes_model_json_and_the_layout_check(load: Load) 
 def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
     assert number(value) == text
     assert float(text) == value
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        (
+            "extra.model_json.text_decoder.num_layers=32",
+            "text_decoder.num_layers is rendered already, as 64",
+        ),
+        (
+            "extra.data_json.dataset_param.basic_parameters.cache_dir=/tmp",
+            'dataset_param.basic_parameters.cache_dir is rendered already, as "./data/cache_dir"',
+        ),
+        ("extra.flags.--lr=1.0", '--lr is rendered already, as "$LR"'),
+        ("extra.flags.--seed=43", "--seed is rendered already, as 42"),
+    ],
+)
+def test_an_extra_value_cannot_contradict_the_profile(override: str, what: str, load: Load) -> None:
+    with pytest.raises(ProfileError) as caught:
+        rendered_task(load(override))
+    assert str(caught.value).splitlines()[0] == f"error: {what}"
+
+
+def test_an_extra_value_that_agrees_changes_nothing(load: Load) -> None:
+    overrides = [
+        "extra.flags.--seed=42",
+        "extra.flags.--bf16=true",
+        "extra.model_json.text_decoder.num_layers=64",
+        "extra.model_json.text_decoder.pipeline_num_layers=[4, 9, 9, 9, 9, 9, 9, 6]",
+    ]
+    assert rendered_task(load(*overrides)) == rendered_task(load())
+
+
+def test_constants_of_the_files_may_be_replaced(load: Load) -> None:
+    data = rendered_json(load("extra.data_json.dataloader_param.shuffle=false"), "data.json")
+    assert data["dataloader_param"]["shuffle"] is False
+    assert data["dataloader_param"]["drop_last"] is True
+
+
+def test_launchers_name_every_flag_that_model_json_replaces(load: Load) -> None:
+    options = rendered_task(load())[PurePosixPath("lib/options.sh")].decode()
+    block = options[options.index("case ${word%%=*}") : options.index("has no effect")]
+    assert set(re.findall(r"--[a-z-]+", block)) == set(STRUCTURE_FLAGS)
+
+
+@pytest.mark.parametrize("flag", STRUCTURE_FLAGS)
+def test_a_structure_flag_is_one_of_some_release(flag: str) -> None:
+    assert any(flag in load_release(name).flags for name in release_names())

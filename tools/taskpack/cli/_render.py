@@ -1,4 +1,4 @@
-"""Commands of the `render` group: models, profile, render, plan."""
+"""Commands of the `render` group: models, profile, render, diff-upstream, plan."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _finish(models, _run_models)
     _register_profile(commands)
     _register_render(commands)
+    _register_upstream(commands)
     plan = commands.add_parser("plan", help="check a profile and show what it amounts to")
     plan.add_argument("model", help="task to plan")
     plan.add_argument("--nodes", type=_positive, help="plan for this number of nodes")
@@ -50,6 +51,16 @@ def _register_render(commands: argparse._SubParsersAction[argparse.ArgumentParse
     render.add_argument("--out", type=Path, help="folder to write to instead of the task's own")
     render.add_argument("--check", action="store_true", help="write nothing, report differences")
     _finish(render, _run_render)
+
+
+def _register_upstream(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    upstream = commands.add_parser(
+        "diff-upstream", help="show how a task differs from MindSpeed-MM's own example"
+    )
+    upstream.add_argument("model", help="task to compare")
+    upstream.add_argument("--release", help="compare with this MindSpeed-MM release")
+    _add_set(upstream)
+    _finish(upstream, _run_upstream)
 
 
 def _finish(parser: argparse.ArgumentParser, run: object) -> None:
@@ -92,6 +103,18 @@ def _run_models(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_upstream(args: argparse.Namespace) -> int:
+    from taskpack.render.upstream import upstream_json, upstream_text
+
+    profile = _load(args.model, _overrides(args))
+    print(json.dumps(upstream_json(profile)) if args.json else upstream_text(profile))
+    return 0
+
+
+def _overrides(args: argparse.Namespace) -> list[str]:
+    return [*args.overrides, *([f'release="{args.release}"'] if args.release else [])]
+
+
 def _run_plan(args: argparse.Namespace) -> int:
     from taskpack.profile.plan import plan_json, plan_text
 
@@ -127,7 +150,7 @@ def _run_render(args: argparse.Namespace) -> int:
             why="each task is a folder of its own",
             fix="name one task, or leave --out out",
         )
-    overrides = [*args.overrides, *([f'release="{args.release}"'] if args.release else [])]
+    overrides = _overrides(args)
     profiles = [_load(model, overrides) for model in models]
     root = tasks_root()
     folders = [(profile, args.out or root / profile.model) for profile in profiles]

@@ -7,6 +7,7 @@ from typing import Any
 
 from taskpack.profile.model import Profile
 from taskpack.profile.parameters import modules
+from taskpack.profile.releases import releases_of
 
 
 def plan_json(profile: Profile) -> dict[str, Any]:
@@ -84,9 +85,14 @@ def models_json(profiles: Iterable[Profile]) -> list[dict[str, Any]]:
             "npus_per_node": profile.platform.npus_per_node,
             "tuning": profile.tuning.mode,
             "release": profile.release,
+            "releases": list(releases_of(profile.family)),
         }
-        for profile in profiles
+        for profile in sorted(profiles, key=_family_and_size)
     ]
+
+
+def _family_and_size(profile: Profile) -> tuple[str, int]:
+    return profile.family, sum(module.parameters for module in modules(profile, "full"))
 
 
 def models_text(profiles: Iterable[Profile]) -> str:
@@ -100,10 +106,20 @@ def models_text(profiles: Iterable[Profile]) -> str:
             f"{row['nodes']} x {row['npus_per_node']}",
             str(row["tuning"]),
             str(row["release"]),
+            f"{row['releases'][0]} to {row['releases'][-1]}",
         )
         for row in models_json(profiles)
     ]
-    head = ("task", "parameters", "layout", "least NPUs", "cluster", "tuning", "MindSpeed-MM")
+    head = (
+        "task",
+        "parameters",
+        "layout",
+        "least NPUs",
+        "cluster",
+        "tuning",
+        "MindSpeed-MM",
+        "known",
+    )
     return "\n".join(_table([head, *rows], right={1, 3}))
 
 

@@ -38,7 +38,7 @@ def finish_json(file: str, text: str, profile: Profile) -> bytes:
         ProfileError: An extra key contradicts one that the profile decides, or the release does
             not know a key.
     """
-    values = json.loads(text)
+    values = json.loads(text, object_pairs_hook=_each_once)
     extra: Mapping[str, Any] = thaw(getattr(profile.extra, file))
     raise_collected(list(_contradictions(values, extra, (file,))))
     merged = _merge(values, extra)
@@ -59,6 +59,12 @@ def format_json(value: Any, indent: int = 0) -> str:
         for key, item in value.items()
     ]
     return "{\n" + ",\n".join(lines) + "\n" + " " * indent + "}"
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    assert len(made) == len(pairs), "a template names a key twice"
+    return made
 
 
 def _merge(values: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,10 +60,57 @@ def example_of(profile: Profile) -> str:
     )
 
 
-def script_of(profile: Profile) -> str:
-    """Name the shipped script that a profile corresponds to."""
+def upstream_json(profile: Profile) -> dict[str, Any]:
+    """Gather how a task differs from the shipped example as plain data.
+
+    Raises:
+        ProfileError: The release ships no example of the size.
+    """
     example = load_example(profile.family, example_of(profile), profile.release)
-    return str(example["settings"]["script"])
+    return {
+        "model": profile.model,
+        "release": profile.release,
+        "example": example["settings"]["script"],
+        "differences": [
+            {
+                "section": each.section,
+                "name": each.name,
+                **_side("shipped", each.shipped),
+                **_side("rendered", each.rendered),
+            }
+            for each in differences(profile)
+        ],
+    }
+
+
+def upstream_text(profile: Profile) -> str:
+    """Lay the differences out for reading; `-` stands for nothing, `set` for a switch."""
+    facts = upstream_json(profile)
+    rows = [
+        (each["section"], each["name"], _shown(each, "shipped"), _shown(each, "rendered"))
+        for each in facts["differences"]
+    ]
+    head = ("section", "name", "shipped", "rendered")
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (head, *rows)
+    ]
+    title = f"{profile.model} and {facts['example']} of MindSpeed-MM {profile.release}: "
+    return "\n".join([f"{title}{len(rows)} values differ", *(lines if rows else ())])
+
+
+def _side(name: str, value: Any) -> dict[str, Any]:
+    return {} if value is ABSENT else {name: value}
+
+
+def _shown(difference: Mapping[str, Any], side: str) -> str:
+    if side not in difference:
+        return "-"
+    value = difference[side]
+    if value is None and difference["section"] == "flags":
+        return "set"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def differences(profile: Profile) -> list[Difference]:
