@@ -109,20 +109,18 @@ def test_the_list_of_tasks_shows_size_layout_and_release(
 ) -> None:
     assert main(["models"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [
-        "qwen2.5vl-32b",
-        "33.5",
-        "B",
-        "TP2",
-        "PP8",
-        "CP1",
-        "16",
-        "2",
-        "x",
-        "8",
-        "lora",
-        "26.1.0",
-    ] in rows
+    row = "qwen2.5vl-32b 33.5 B TP2 PP8 CP1 16 2 x 8 lora 26.1.0 2.1.0 to 26.1.0"
+    assert row.split() in rows
+
+
+def test_tasks_are_listed_by_family_and_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["models"]
+    assert [row["model"] for row in rows] == [
+        *(f"qwen2.5vl-{size}" for size in ("3b", "7b", "32b", "72b")),
+        *(f"qwen2vl-{size}" for size in ("2b", "7b", "72b")),
+    ]
+    assert rows[-1]["releases"] == ["2.1.0", "2.2.0", "2.3.0", "26.0.0"]
 
 
 def test_the_list_of_tasks_has_a_machine_readable_form(
