@@ -94,7 +94,7 @@ def test_merge_writes_what_the_stock_merge_wrote(untied: Path, tmp_path: Path) -
         tmp_path / "base", adapter, tmp_path / "merged", targets=targets, lora={"flags": (16, 8)}
     )
     assert golden_inputs.digests(tmp_path / "merged") == EXPECTED["m_tp2pp2"]
-    assert report.scale == 2.0
+    assert report.scales == [2.0]
     assert sum(report.merged.values()) == 4 * 4 + 2 + 4 * 4
 
 

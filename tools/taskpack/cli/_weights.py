@@ -1,4 +1,4 @@
-"""Commands of the `weights` group: convert, verify, inspect, lora."""
+"""Commands on whole models: convert, verify, inspect."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from taskpack.cli._weights_args import (
     add_iteration,
     add_layout,
     add_ranks,
+    add_scale,
     chosen_ranks,
     count,
     read_layout_flags,
+    read_merge,
     read_options,
     read_profile,
     required,
@@ -35,10 +37,7 @@ def register(commands: Commands[argparse.ArgumentParser]) -> None:
     inspect = commands.add_parser("inspect", help="show what a weights folder holds")
     inspect.add_argument("dir", type=Path, metavar="DIR", help="Hugging Face folder or checkpoint")
     add_iteration(inspect)
-    _finish(inspect, _run_inspect)
-    lora = commands.add_parser("lora", help="merge and convert LoRA adapters")
-    actions = lora.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _register_merge(actions)
+    finish(inspect, _run_inspect)
 
 
 def _register_hf_to_mm(directions: Commands[argparse.ArgumentParser]) -> None:
@@ -52,7 +51,7 @@ def _register_hf_to_mm(directions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--vit-only", action="store_true", help="write the vision tower alone")
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
     add_common(parser)
-    _finish(parser, _run_hf_to_mm)
+    finish(parser, _run_hf_to_mm)
 
 
 def _register_mm_to_hf(directions: Commands[argparse.ArgumentParser]) -> None:
@@ -67,7 +66,7 @@ def _register_mm_to_hf(directions: Commands[argparse.ArgumentParser]) -> None:
     add_layout(parser)
     add_iteration(parser)
     add_common(parser)
-    _finish(parser, _run_mm_to_hf)
+    finish(parser, _run_mm_to_hf)
 
 
 def _register_resplit(directions: Commands[argparse.ArgumentParser]) -> None:
@@ -85,7 +84,7 @@ def _register_resplit(directions: Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
     add_iteration(parser)
     add_common(parser)
-    _finish(parser, _run_resplit)
+    finish(parser, _run_resplit)
 
 
 def _register_verify(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -99,29 +98,22 @@ def _register_verify(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("--threads", type=count, default=0, help="reading threads")
     parser.add_argument("--partial", action="store_true", help="the folder holds some ranks only")
-    add_iteration(parser)
-    _finish(parser, _run_verify)
-
-
-def _register_merge(actions: Commands[argparse.ArgumentParser]) -> None:
-    parser = actions.add_parser("merge", help="merge an adapter into its base weights")
-    add_dir(parser, "--base", "base checkpoint")
+    add_dir(parser, "--adapter", "A must be B with this adapter merged", required=False)
     parser.add_argument(
-        "--adapter", type=Path, metavar="DIR", required=True, help="adapter checkpoint"
+        "--max-ulps",
+        type=float,
+        default=1.0,
+        metavar="U",
+        help="deviation from B + adapter allowed",
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", required=True, help="checkpoint folder to make"
-    )
-    add_dir(parser, "--task", "task folder with profile.yaml", required=False)
-    parser.add_argument("--targets", nargs="+", default=[], help="modules to merge; all by default")
-    parser.add_argument("--alpha", type=float, help="LoRA alpha, where nothing else tells it")
-    parser.add_argument("--r", type=int, help="LoRA rank")
+    add_dir(parser, "--task", "task folder with profile.yaml, for --adapter", required=False)
+    add_scale(parser)
     add_iteration(parser)
-    add_common(parser)
-    _finish(parser, _run_merge)
+    finish(parser, _run_verify)
 
 
-def _finish(parser: argparse.ArgumentParser, run: object) -> None:
+def finish(parser: argparse.ArgumentParser, run: object) -> None:
+    """Give a command its `--json` and what carries it out."""
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.set_defaults(run=run)
 
@@ -141,7 +133,7 @@ def _run_hf_to_mm(args: argparse.Namespace) -> int:
         options=read_options(args, chosen_ranks(args, layout)),
         where=where,
     )
-    return _report(args, account.to_json(), f"{args.mm}: {account}")
+    return report(args, account.to_json(), f"{args.mm}: {account}")
 
 
 def _run_mm_to_hf(args: argparse.Namespace) -> int:
@@ -157,7 +149,7 @@ def _run_mm_to_hf(args: argparse.Namespace) -> int:
         options=read_options(args),
         where=where,
     )
-    return _report(args, account.to_json(), f"{args.hf}: {account}")
+    return report(args, account.to_json(), f"{args.hf}: {account}")
 
 
 def _run_resplit(args: argparse.Namespace) -> int:
@@ -182,7 +174,7 @@ def _run_resplit(args: argparse.Namespace) -> int:
         options=read_options(args, chosen_ranks(args, target)),
         where=where,
     )
-    return _report(args, account.to_json(), f"{args.out}: {account}")
+    return report(args, account.to_json(), f"{args.out}: {account}")
 
 
 def _run_verify(args: argparse.Namespace) -> int:
@@ -190,43 +182,46 @@ def _run_verify(args: argparse.Namespace) -> int:
 
     if args.b is None:
         result = verify_account(args.a, threads=args.threads, partial=args.partial)
-        return _report(args, result, f"{args.a}: {result['tensors']} tensors are as written")
+        return report(args, result, f"{args.a}: {result['tensors']} tensors are as written")
+    if args.adapter is not None:
+        return _run_verify_merge(args)
     result = verify_equal(
         args.a, args.b, hf_ref=args.hf_ref, iteration=args.iteration, threads=args.threads
     )
-    return _report(args, result, f"{args.a} and {args.b}: {result['tensors']} tensors are equal")
+    return report(args, result, f"{args.a} and {args.b}: {result['tensors']} tensors are equal")
+
+
+def _run_verify_merge(args: argparse.Namespace) -> int:
+    from taskpack.weights import verify_merge
+
+    merge = read_merge(args, of_task=False)
+    result = verify_merge(
+        args.a,
+        args.b,
+        args.adapter,
+        hf_ref=args.hf_ref,
+        iteration=args.iteration,
+        targets=merge.targets,
+        lora=merge.lora,
+        max_ulps=args.max_ulps,
+        threads=args.threads,
+    )
+    text = (
+        f"{args.a}: {result['targets']} targets are {args.b} plus the adapter, to"
+        f" {result['max_ulps']:.3g} units of last place ({result['differing_share']:.2%} are not"
+        f" the exact value rounded once); {result['unchanged']} other tensors are unchanged"
+    )
+    return report(args, result, text)
 
 
 def _run_inspect(args: argparse.Namespace) -> int:
     from taskpack.weights.inspect import inspect_folder, inspect_text
 
     found = inspect_folder(args.dir, iteration=args.iteration)
-    return _report(args, found, inspect_text(found))
+    return report(args, found, inspect_text(found))
 
 
-def _run_merge(args: argparse.Namespace) -> int:
-    from taskpack.weights import lora_merge
-    from taskpack.weights.task import task_layout, task_model
-
-    said: dict[str, tuple[float | None, float | None]] = {"--alpha and --r": (args.alpha, args.r)}
-    known: dict[str, Any] = {"targets": args.targets, "lora": said}
-    if args.task is not None:
-        profile = read_profile(args.task)
-        lora = profile.tuning.lora
-        known |= {"model": task_model(profile), "layout": task_layout(profile)}
-        known["targets"] = args.targets or list(lora.targets)
-        said["the profile"] = (lora.alpha, lora.r)
-    report = lora_merge(
-        args.base,
-        args.adapter,
-        args.out,
-        iteration=args.iteration,
-        options=read_options(args),
-        **known,
-    )
-    return _report(args, report.to_json(), f"{args.out}: {report}")
-
-
-def _report(args: argparse.Namespace, result: dict[str, Any], text: str) -> int:
+def report(args: argparse.Namespace, result: dict[str, Any], text: str) -> int:
+    """Print a result, for a machine or a person."""
     print(json.dumps(result) if args.json else text)
     return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +86,42 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--untie", action="store_true", help="keep a head that differs")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
+
+
+def add_scale(parser: argparse.ArgumentParser) -> None:
+    """Add what decides how an adapter is merged."""
+    parser.add_argument("--targets", nargs="+", default=[], help="modules to merge; all by default")
+    parser.add_argument("--alpha", type=float, help="LoRA alpha, where nothing else tells it")
+    parser.add_argument("--r", type=int, help="LoRA rank")
+
+
+@dataclass(frozen=True)
+class Merge:
+    """What the command line says about an adapter: targets, and alpha and r by their source."""
+
+    targets: Sequence[str]
+    lora: Mapping[str, tuple[float | None, float | None]]
+    profile: Profile | None
+
+
+def read_merge(args: argparse.Namespace, *, of_task: bool = True) -> Merge:
+    """Read targets and scale.
+
+    Args:
+        args: The parsed command line.
+        of_task: Whether the profile's targets count where none are given.
+    """
+    from taskpack.weights.adapter_open import is_peft
+
+    said: dict[str, tuple[float | None, float | None]] = {"--alpha and --r": (args.alpha, args.r)}
+    if args.task is None:
+        return Merge(args.targets, said, None)
+    profile = read_profile(args.task)
+    lora = profile.tuning.lora
+    targets = args.targets
+    if of_task and not targets and not is_peft(args.adapter):
+        targets = list(lora.targets)
+    return Merge(targets, {**said, "the profile": (lora.alpha, lora.r)}, profile)
 
 
 def _buffer(text: str) -> int:

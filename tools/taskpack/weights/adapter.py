@@ -9,14 +9,16 @@ so a fused adapter exists only where those copies are equal.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from taskpack.errors import CheckpointError
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.mm_checkpoint import NO_TENSOR
 from taskpack.weights.mm_folder import MmFolder
+from taskpack.weights.peft_config import read_peft_config
 from taskpack.weights.plan import Address, check_side, refuse_other_types
 from taskpack.weights.rows import Entry, Naming, Section, entries, naming_of, pattern_of, spell
 from taskpack.weights.run import Side
@@ -25,7 +27,6 @@ from taskpack.weights.sides import hf_side, mm_side
 from taskpack.weights.tensors import TensorInfo
 
 ADAPTER_FILE = "adapter_model.safetensors"
-ADAPTER_CONFIG = "adapter_config.json"
 PEFT_PREFIX = "base_model.model."
 
 
@@ -52,16 +53,20 @@ class Adapted:
     b: Entry
 
 
-def adapted_entries(base: Sequence[Entry], r: int) -> list[Adapted]:
+def adapted_entries(
+    base: Sequence[Entry], r: int, ranks: Mapping[str, int] = MappingProxyType({})
+) -> list[Adapted]:
     """Derive the adapter entries of the modules that can carry one: every linear but the head.
 
     Args:
         base: Entries of the base table.
         r: LoRA rank.
+        ranks: Other ranks, by the name of lora_A of an entry's first weight.
     """
     return [
-        Adapted(entry, _a_entry(entry, r), _b_entry(entry, r))
+        Adapted(entry, _a_entry(entry, rank), _b_entry(entry, rank))
         for entry in base
+        for rank in (ranks.get(_factor(next(iter(entry.tensors)), "A"), r),)
         if entry.axis is not None
         and len(entry.shape) == 2
         and entry.experts == 1
@@ -127,13 +132,15 @@ class AdapterSource:
         side: Its tensors.
         adapted: The modules that have an adapter, layer by layer.
         possible: Every module that could have one.
-        r: LoRA rank.
+        r: LoRA rank, the largest where modules have several.
+        saved: Weights that were trained whole (`modules_to_save`), by their names in the table.
     """
 
     side: Side
     adapted: Sequence[Adapted]
     possible: Sequence[Adapted]
     r: int
+    saved: Mapping[str, TensorInfo] = field(default_factory=dict)
 
 
 def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSource:
@@ -163,17 +170,31 @@ def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSou
 def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> AdapterSource:
     """Read the places of an adapter's tensors in a peft folder.
 
+    Args:
+        peft_dir: Folder with adapter_model.safetensors, and adapter_config.json if there is one.
+        config: The base model.
+        canonical: Whether each HF module has an adapter of its own; else those that are fused
+            share lora_A.
+
     Raises:
         CheckpointError: A tensor is missing, or none of the model's modules.
     """
     infos = peft_adapter_infos(peft_dir)
+    naming = _naming_in(infos, config)
+    settings = read_peft_config(peft_dir)
+    saved = _saved_modules(infos, settings.saved if settings else ())
+    infos = {address: info for address, info in infos.items() if address[2] not in saved}
+    refuse_other_types(infos, where=str(peft_dir))
     tensors = {name for _, _, name in infos}
-    r = _lora_rank(infos, where=str(peft_dir))
-    own = naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in tensors])
-    wrapped = any(name.startswith(PEFT_PREFIX) for name in tensors)
-    naming = peft_naming(own) if wrapped else own
+    back = tuple((other, own) for own, other in naming)
+    ranks = {
+        spell(name, back): info.shape[0]
+        for (_, _, name), info in infos.items()
+        if ".lora_A." in name and info.shape
+    }
+    r = max(ranks.values(), default=0) or _lora_rank(infos, where=str(peft_dir))
     base = entries(config.family, config.dims, canonical=canonical, tied=config.tied)
-    possible = adapted_entries(base, r)
+    possible = adapted_entries(base, r, ranks)
     adapted = [
         item for item in possible if any(spell(name, naming) in tensors for name in _spelled(item))
     ]
@@ -186,7 +207,30 @@ def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> Adapte
         every_spelling=True,
     )
     check_side(stored, infos, where=str(peft_dir), dropped={})
-    return AdapterSource(Side(stored, infos, {}, str(peft_dir)), adapted, possible, r)
+    side = Side(stored, infos, {}, str(peft_dir))
+    whole = {spell(name, back): info for name, info in saved.items()}
+    return AdapterSource(side, adapted, possible, r, whole)
+
+
+def _naming_in(infos: Mapping[Address, TensorInfo], config: HfConfig) -> Naming:
+    """Tell how a peft file spells the names, its prefix included."""
+    names = [name for _, _, name in infos]
+    own = naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in names])
+    if not any(name.startswith(PEFT_PREFIX) for name in names):
+        return own
+    return (*peft_naming(own), ("", PEFT_PREFIX))
+
+
+def _saved_modules(
+    infos: Mapping[Address, TensorInfo], modules: Sequence[str]
+) -> dict[str, TensorInfo]:
+    """Find the tensors of modules that were trained whole, which peft saves beside the factors."""
+    return {
+        name: info
+        for (_, _, name), info in infos.items()
+        if ".lora_" not in name
+        and any(f".{name.rpartition('.')[0]}".endswith(f".{module}") for module in modules)
+    }
 
 
 def peft_adapter_infos(peft_dir: Path) -> dict[Address, TensorInfo]:
@@ -195,6 +239,13 @@ def peft_adapter_infos(peft_dir: Path) -> dict[Address, TensorInfo]:
     Raises:
         CheckpointError: The file is missing or damaged.
     """
+    if not (peft_dir / ADAPTER_FILE).is_file() and (peft_dir / "adapter_model.bin").is_file():
+        raise CheckpointError(
+            "the adapter is a pickle, adapter_model.bin",
+            where=str(peft_dir / "adapter_model.bin"),
+            why="adapters are read from safetensors files, which hold no code",
+            fix="load it with peft and save it again: save_pretrained(DIR)",
+        )
     tensors = read_safetensors(peft_dir / ADAPTER_FILE)
     return {(ADAPTER_FILE, "", name): info for name, info in tensors.items()}
 

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
 
-from taskpack.errors import CheckpointError, shorten
+from taskpack.errors import CheckpointError, raise_collected
 from taskpack.weights.account import ACCOUNT_FILE, Account
-from taskpack.weights.adapter import ADAPTER_FILE, PEFT_PREFIX, mm_adapter, peft_adapter
+from taskpack.weights.adapter import (
+    ADAPTER_FILE,
+    PEFT_PREFIX,
+    AdapterSource,
+    mm_adapter,
+    peft_adapter,
+    peft_naming,
+)
+from taskpack.weights.adapter_open import adapter_layout
+from taskpack.weights.expand_rank import expand_rank
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
-from taskpack.weights.mm_checkpoint import layout_record, mm_output
-from taskpack.weights.mm_folder import MmFolder
+from taskpack.weights.lora_scale import Said, agreed_alpha, told_by
+from taskpack.weights.mm_checkpoint import layout_record, mm_output, model_of
+from taskpack.weights.mm_folder import MmFolder, read_mm_folder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.out_file import TensorSpec
-from taskpack.weights.rows import Naming, pattern_of
+from taskpack.weights.peft_config import (
+    ADAPTER_CONFIG,
+    peft_config_text,
+    read_peft_config,
+    refuse_beyond_megatron,
+)
+from taskpack.weights.plan import make_plan
+from taskpack.weights.replicas import differing
+from taskpack.weights.rows import Naming
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Output, dtype_to_write, run
 from taskpack.weights.safetensors_file import lay_out_safetensors
-from taskpack.weights.sides import Stored, hf_side, mm_side
-
-ADAPTER_CONFIG = "adapter_config.json"
+from taskpack.weights.sides import hf_side, mm_side
 
 
 def peft_to_mm(
@@ -32,6 +48,7 @@ def peft_to_mm(
     layout: Layout,
     iteration: str = "release",
     options: Options = DEFAULT_OPTIONS,
+    where: str = "--tp",
 ) -> Account:
     """Convert a peft adapter to Megatron rank files.
 
@@ -42,21 +59,117 @@ def peft_to_mm(
         layout: Layout; a fused one needs equal lora_A for q, k, v and for gate, up.
         iteration: `release`, or a number to write it under.
         options: See `Options`.
+        where: What gave the layout, for messages.
 
     Raises:
+        ProfileError: The model cannot have this layout.
         CheckpointError: The adapter does not fit the model, or cannot be fused.
     """
     check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
-    adapter = peft_adapter(peft_dir, model, canonical=layout.canonical)
+    raise_collected(layout.faults(model.dims, where=where))
     settings = read_peft_config(peft_dir)
+    refuse_beyond_megatron(settings, peft_dir)
+    adapter = peft_adapter(peft_dir, model, canonical=layout.canonical)
+    if len({item.a.shape[0] for item in adapter.adapted}) > 1:
+        raise CheckpointError(
+            "the modules of the adapter have several ranks",
+            where=str(peft_dir / ADAPTER_FILE),
+            why="MindSpeed-MM trains one rank",
+            fix="merge it: taskpack export --base DIR --adapter DIR --hf-ref DIR --hf DIR",
+        )
+    _refuse_unequal_a(adapter, where=str(peft_dir))
     stored = mm_side([e for item in adapter.adapted for e in (item.a, item.b)], layout)
     dtype = dtype_to_write(adapter.side, options)
-    lora = {"r": adapter.r, **({"alpha": settings["lora_alpha"]} if settings else {})}
+    lora: dict[str, float] = {"r": adapter.r}
+    if settings is not None:
+        # MindSpeed-MM's scale is alpha / r, whatever peft's was
+        lora["alpha"] = settings.scale("", adapter.r) * adapter.r
     record = layout_record(
         model, layout, adapter.side, dtype=dtype, release=options.release, lora=lora
     )
     output = mm_output(mm_dir, layout, stored, dtype=dtype, record=record, iteration=iteration)
     return run(adapter.side, stored, output, dtype=dtype, options=options)
+
+
+def expanded_peft_to_mm(
+    peft_dir: Path,
+    model: HfConfig,
+    mm_dir: Path,
+    *,
+    layout: Layout,
+    options: Options = DEFAULT_OPTIONS,
+    where: str = "--tp",
+) -> Account:
+    """Convert a peft adapter as `peft_to_mm` does, at a rank at which modules can be fused.
+
+    Raises:
+        TaskpackError: As `peft_to_mm`.
+    """
+    check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
+    refuse_beyond_megatron(read_peft_config(peft_dir), peft_dir)
+    with TemporaryDirectory(prefix=f".{mm_dir.name}.", dir=mm_dir.absolute().parent) as scratch:
+        expand_rank(peft_dir, model, Path(scratch))
+        return peft_to_mm(Path(scratch), model, mm_dir, layout=layout, options=options, where=where)
+
+
+def lora_to_peft(
+    adapter_dir: Path,
+    peft_dir: Path,
+    *,
+    model: HfConfig | None = None,
+    iteration: str = "latest",
+    lora: Mapping[str, Said] = MappingProxyType({}),
+    old_names: bool = False,
+    options: Options = DEFAULT_OPTIONS,
+) -> Account:
+    """Convert an adapter checkpoint to a folder that `PeftModel.from_pretrained` loads.
+
+    Args:
+        adapter_dir: Adapter checkpoint of any layout, fused or canonical.
+        peft_dir: Folder to make.
+        model: The base model; by default what the layout file says.
+        iteration: `latest`, `release` or a number.
+        lora: Alpha and r from other sources, by the name of the source.
+        old_names: Write the module names of transformers before 4.52. peft matches modules, and
+            these have the new names also where a checkpoint's tensors have the old ones.
+        options: See `Options`.
+
+    Raises:
+        CheckpointError: The adapter is incomplete, or does not fit the model.
+        ProfileError: Alpha is unknown or contradicted.
+    """
+    folder = read_mm_folder(adapter_dir, iteration=iteration)
+    model = model or model_of(folder)
+    layout = adapter_layout(folder, model, None)
+    r = mm_adapter(folder, model, layout).r
+    alpha = agreed_alpha({**told_by(folder), **lora}, r, where=str(adapter_dir))
+    own = model.family.namings[-1 if old_names else 0]
+    return mm_to_peft(
+        folder,
+        model,
+        peft_dir,
+        layout=layout,
+        alpha=alpha,
+        naming=(*peft_naming(own), ("", PEFT_PREFIX)),
+        options=options,
+    )
+
+
+def _refuse_unequal_a(adapter: AdapterSource, *, where: str) -> None:
+    """Refuse to fuse modules whose lora_A differ: a fused module has one.
+
+    Raises:
+        CheckpointError: They differ.
+    """
+    replicas = make_plan([], adapter.side.stored, adapter.side.infos).replicas
+    different = sorted({item.tensor for item in differing(replicas, threads=1)})
+    if different:
+        raise CheckpointError(
+            f"{len(different)} modules cannot be fused, first {different[0]}: their lora_A differ",
+            where=where,
+            why="q, k and v, and gate and up, share one lora_A in MindSpeed-MM's fused structure",
+            fix="use --canonical, or --expand-rank for an exact fused adapter of a larger rank",
+        )
 
 
 def mm_to_peft(
@@ -96,7 +209,8 @@ def mm_to_peft(
     specs = [TensorSpec("", s.name, dtype, s.shape) for s in sorted(stored, key=lambda s: s.name)]
     texts = {}
     if alpha is not None:
-        texts[ADAPTER_CONFIG] = _peft_config(stored, r=adapter.r, alpha=alpha)
+        modules = {s.name.partition(".lora_")[0].removeprefix(PEFT_PREFIX) for s in stored}
+        texts[ADAPTER_CONFIG] = peft_config_text(modules, r=adapter.r, alpha=alpha)
     output = Output(
         target=peft_dir,
         outs={ADAPTER_FILE: lay_out_safetensors(ADAPTER_FILE, specs)},
@@ -104,55 +218,3 @@ def mm_to_peft(
         account_of=lambda _path: ACCOUNT_FILE,
     )
     return run(adapter.side, stored, output, dtype=dtype, options=options)
-
-
-def _peft_config(stored: Sequence[Stored], *, r: int, alpha: float) -> str:
-    """Write adapter_config.json; the targets are a pattern of whole module names."""
-    modules = {
-        s.name.partition(".lora_")[0].removeprefix(PEFT_PREFIX)
-        for s in stored
-        if ".lora_" in s.name
-    }
-    patterns = sorted({pattern_of(module + ".").rstrip(".") for module in modules})
-    targets = "|".join(re.escape(pattern).replace(r"\*", r"\d+") for pattern in patterns)
-    config = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": r,
-        "lora_alpha": int(alpha) if float(alpha).is_integer() else alpha,
-        "lora_dropout": 0.0,
-        "bias": "none",
-        "target_modules": f"(.*\\.)?({targets})",
-    }
-    return json.dumps(config, indent=2) + "\n"
-
-
-def read_peft_config(peft_dir: Path) -> dict[str, float]:
-    """Read `r` and `lora_alpha` of a peft folder; empty where there is no config.
-
-    Raises:
-        CheckpointError: The config is damaged, or describes more than plain LoRA.
-    """
-    path = peft_dir / ADAPTER_CONFIG
-    if not path.is_file():
-        return {}
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-        result = {"r": config["r"], "lora_alpha": config["lora_alpha"]}
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{ADAPTER_CONFIG} is damaged ({type(error).__name__})",
-            where=str(path),
-            why="rank and alpha of the adapter are read from it",
-            fix="name the folder that peft's save_pretrained wrote",
-        ) from None
-    special = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern", "modules_to_save")
-    used = [name for name in special if config.get(name)]
-    if used:
-        raise CheckpointError(
-            f"the adapter uses {shorten(used)}",
-            where=str(path),
-            why="it would be wrong to treat it as plain LoRA",
-            fix="merge it with peft, then convert the merged model",
-        )
-    return result

@@ -7,7 +7,6 @@ the end.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -16,81 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from taskpack.errors import CheckpointError, ProfileError
+from taskpack.errors import CheckpointError
 from taskpack.weights.adapter import Adapted, AdapterSource, factors_of
 from taskpack.weights.casts import Raw, from_fp32, raw_dtype, to_fp32
 from taskpack.weights.copy_engine import Files, read_into
-from taskpack.weights.mm_folder import MmFolder
 from taskpack.weights.plan import Job, Target, make_plan
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import hf_side
 
 Fp64 = npt.NDArray[np.float64]
-
-
-Said = tuple[float | None, float | None]
-"""Alpha and r as one source gives them."""
-
-
-def known_alpha(folder: MmFolder) -> float | None:
-    """Give the alpha that an adapter's saved arguments or its layout file tell."""
-    saved = next(iter(folder.ranks.values())).args.get("lora_alpha")
-    recorded = folder.record.lora.get("alpha") if folder.record is not None else None
-    return next((float(a) for a in (saved, recorded) if a is not None and _is_number(a)), None)
-
-
-def lora_scale(folder: MmFolder, rank: int, given: Mapping[str, Said]) -> float:
-    """Find alpha / r of an adapter: its saved arguments, its layout file, then what is given.
-
-    Args:
-        folder: The adapter.
-        rank: LoRA rank that its tensors have.
-        given: Further sources by name, the profile and the flags.
-
-    Raises:
-        ProfileError: Nothing knows alpha, or two sources disagree.
-    """
-    args = next(iter(folder.ranks.values())).args
-    record = folder.record.lora if folder.record is not None else {}
-    known: dict[str, dict[str, float]] = {}
-    sources: dict[str, Said] = {
-        "the adapter's saved arguments": (args.get("lora_alpha"), args.get("lora_r")),
-        "its taskpack_layout.json": (record.get("alpha"), record.get("r")),
-        **given,
-    }
-    for name, said_there in sources.items():
-        for key, value in zip(("alpha", "r"), said_there, strict=True):
-            if value is not None and _is_number(value):
-                known.setdefault(key, {})[name] = float(value)
-    known.setdefault("r", {})["the shape of lora_A"] = float(rank)
-    for key, said in known.items():
-        if len(set(said.values())) > 1:
-            raise ProfileError(
-                f"{key} is " + " but ".join(f"{value:g} in {name}" for name, value in said.items()),
-                where=str(folder.root),
-                why="a wrong scale gives wrong weights without an error",
-                fix=f"find out which {key} the adapter was trained with, and give only that",
-            )
-    if "alpha" not in known:
-        raise ProfileError(
-            "nothing tells the alpha of this adapter",
-            where=str(folder.root),
-            why="the merged weight is W + alpha / r * B @ A",
-            fix="give the value of training: --alpha A --r R, or --task tasks/MODEL",
-        )
-    value = next(iter(known["alpha"].values()))
-    if not 0 < value < math.inf:
-        raise ProfileError(
-            f"alpha is {value:g}",
-            where=next(iter(known["alpha"])),
-            why="the merged weight is W + alpha / r * B @ A",
-            fix="give the positive number that the adapter was trained with",
-        )
-    return value / rank
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class Delta:
@@ -99,14 +32,16 @@ class Delta:
     Args:
         adapter: The adapter.
         chosen: The modules to merge.
-        scale: alpha / r.
+        scales: What `B @ A` is multiplied with, by the name of the logical weight.
     """
 
     _KEPT = 24  # logical factors held at a time; a layer has about a dozen
 
-    def __init__(self, adapter: AdapterSource, chosen: Sequence[Adapted], scale: float) -> None:
+    def __init__(
+        self, adapter: AdapterSource, chosen: Sequence[Adapted], scales: Mapping[str, float]
+    ) -> None:
         self._side = adapter.side
-        self._scale = scale
+        self._scales = scales
         self._factors = {
             name: factors for item in chosen for name, factors in factors_of(item.base).items()
         }
@@ -143,8 +78,12 @@ class Delta:
             digest.update(name.encode() + values.tobytes())
         return f"xxh3:{digest.hexdigest()}"
 
-    def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
-        """Give rows `[first, first + n)` of a target with their delta added.
+    def touches(self, target: Target) -> bool:
+        """Tell whether a weight has rows with a delta."""
+        return any(piece.tensor in self._factors for piece in target.stored.pieces)
+
+    def exact(self, target: Target, first: int, rows: Raw, dtype: str) -> Fp64:
+        """Give rows `[first, first + n)` of a target with their delta, before any rounding.
 
         Args:
             target: The weight.
@@ -152,24 +91,34 @@ class Delta:
             rows: The rows as they are, `[n, width]`.
             dtype: Their element type.
         """
-        pieces = [p for p in target.stored.pieces if p.tensor in self._factors]
-        if not pieces:
-            return rows
         total = to_fp32(rows, dtype).astype(np.float64)
-        for piece in pieces:
+        for piece in target.stored.pieces:
+            if piece.tensor not in self._factors:
+                continue
             a = self._get(self._factors[piece.tensor].a)
             b = self._get(self._factors[piece.tensor].b)
+            scale = self._scales[piece.tensor]
             if target.stored.axis == 1:
                 columns = slice(piece.offset, piece.offset + piece.stop - piece.start)
                 delta = b[first : first + len(rows)] @ a[:, piece.start : piece.stop]
-                total[:, columns] += self._scale * delta
+                total[:, columns] += scale * delta
                 continue
             begin = max(first, piece.offset)
             end = min(first + len(rows), piece.offset + piece.stop - piece.start)
             if begin < end:
                 at = piece.start + begin - piece.offset
-                delta = b[at : at + end - begin] @ a
-                total[begin - first : end - first] += self._scale * delta
+                total[begin - first : end - first] += scale * (b[at : at + end - begin] @ a)
+        return total
+
+    def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
+        """Give rows of a target as `exact` does, rounded once to their type.
+
+        Raises:
+            CheckpointError: A value does not fit the type.
+        """
+        if not self.touches(target):
+            return rows
+        total = self.exact(target, first, rows, dtype)
         with np.errstate(over="ignore"):
             merged = from_fp32(total.astype(np.float32), dtype)
         if not np.isfinite(to_fp32(merged, dtype)).all():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -55,9 +57,25 @@ def hf_source(
 
 
 def hf_output(
-    hf_dir: Path, hf_ref: Path, config: HfConfig, *, dtype: str
+    hf_dir: Path,
+    hf_ref: Path,
+    config: HfConfig,
+    *,
+    dtype: str,
+    shard_limit: int | None = None,
 ) -> tuple[Output, list[Stored]]:
-    """Lay out the shards of a Hugging Face folder as the reference has them."""
+    """Lay out the shards of a Hugging Face folder as the reference has them.
+
+    Args:
+        hf_dir: Folder to make.
+        hf_ref: Folder whose names, shards and side files it takes over.
+        config: The model.
+        dtype: Element type.
+        shard_limit: Bytes of tensors above which a file is cut; then all are cut anew.
+
+    Raises:
+        CheckpointError: The reference lists other tensors than the model has.
+    """
     files, naming = _reference_files(hf_ref, config)
     texts = {}
     if read_hf_config(hf_ref).tied and not config.tied:
@@ -86,6 +104,8 @@ def hf_output(
             why="its index decides names and shards of the output",
             fix="name the folder that the checkpoint was converted from",
         )
+    if shard_limit is not None:
+        stored = _sharded(stored, DTYPES[dtype].itemsize, shard_limit)
     outs = {
         file: lay_out_safetensors(
             file,
@@ -108,6 +128,28 @@ def hf_output(
         account_of=lambda path: f"{path.removesuffix('.safetensors')}.{ACCOUNT_FILE}",
     )
     return output, stored
+
+
+def _sharded(stored: list[Stored], itemsize: int, limit: int) -> list[Stored]:
+    """Share tensors out to numbered shards anew where a file is larger than the limit."""
+    sizes: dict[str, int] = defaultdict(int)
+    whole: dict[str, int] = defaultdict(int)
+    for item in stored:
+        sizes[item.file] += prod(item.shape) * itemsize
+        whole[_in_order(item)[0]] += prod(item.shape) * itemsize
+    if max(sizes.values()) <= limit:
+        return stored
+    shard_of: dict[str, int] = {}
+    number, filled = 1, 0
+    for name, nbytes in whole.items():
+        if filled and filled + nbytes > limit:
+            number, filled = number + 1, 0
+        shard_of[name] = number
+        filled += nbytes
+    files = {n: f"model-{n:05d}-of-{number:05d}.safetensors" for n in shard_of.values()}
+    if number == 1:
+        files = {1: "model.safetensors"}
+    return [replace(item, file=files[shard_of[_in_order(item)[0]]]) for item in stored]
 
 
 def _names(expanded: Sequence[Entry], naming: Naming) -> list[str]:

@@ -11,13 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from taskpack.errors import CheckpointError, ProfileError, nearest, raise_collected, shorten
-from taskpack.parallel import PipelineSplit
+from taskpack.errors import CheckpointError, shorten
 from taskpack.weights.account import Account
-from taskpack.weights.adapter import Adapted, AdapterSource, mm_adapter
-from taskpack.weights.delta import Delta, Said, lora_scale
+from taskpack.weights.adapter_open import OpenAdapter, open_adapter
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import LAYOUT_FILE, Layout
+from taskpack.weights.lora_scale import Said
 from taskpack.weights.mm_checkpoint import (
     layout_record,
     mm_output,
@@ -25,7 +24,7 @@ from taskpack.weights.mm_checkpoint import (
     model_of,
     refuse_adapter,
 )
-from taskpack.weights.mm_folder import MmFolder, check_ranks, infer_layout, read_mm_folder
+from taskpack.weights.mm_folder import MmFolder, read_mm_folder
 from taskpack.weights.out_dir import check_target
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
 
@@ -39,14 +38,29 @@ class MergeReport:
         merged: Modules whose weights were changed, with the number of layers.
         left_out: Modules that have an adapter but are not among the targets.
         absent: Targets for which the adapter has nothing.
-        scale: alpha / r.
+        scales: Every scale used; several where modules have a rank or alpha of their own.
+        replaced: Weights that the adapter holds whole.
     """
 
     account: Account
     merged: Mapping[str, int]
     left_out: Sequence[str]
     absent: Sequence[str]
-    scale: float
+    scales: Sequence[float]
+    replaced: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, account: Account, adapter: OpenAdapter) -> MergeReport:
+        """Describe a merge that was carried out."""
+        used = {adapter.scales[name] for item in adapter.chosen for name in item.base.tensors}
+        return cls(
+            account,
+            adapter.merged_modules(),
+            adapter.left_out,
+            adapter.absent,
+            sorted(used),
+            sorted(adapter.source.saved),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Give the report as a plain record."""
@@ -55,16 +69,21 @@ class MergeReport:
             "merged": dict(self.merged),
             "left_out": list(self.left_out),
             "absent": list(self.absent),
-            "scale": self.scale,
+            "scale": self.scales[-1],
+            "scales": list(self.scales),
+            "replaced": list(self.replaced),
         }
 
     def __str__(self) -> str:
         merged = "\n".join(f"  {name}: {layers} layers" for name, layers in self.merged.items())
-        lines = [f"{self.account}", f"scale {self.scale:g}; merged:", merged]
+        scales = ", ".join(f"{scale:g}" for scale in self.scales)
+        lines = [f"{self.account}", f"scale {scales}; merged:", merged]
         if self.left_out:
             lines.append("left out, not among the targets: " + ", ".join(self.left_out))
         if self.absent:
             lines.append("absent from the adapter: " + ", ".join(self.absent))
+        if self.replaced:
+            lines.append("replaced by the adapter's own: " + ", ".join(self.replaced))
         return "\n".join(lines)
 
 
@@ -80,11 +99,11 @@ def lora_merge(
     lora: Mapping[str, Said] = MappingProxyType({}),
     options: Options = DEFAULT_OPTIONS,
 ) -> MergeReport:
-    """Merge a Megatron adapter into Megatron base weights: `W + alpha / r * B @ A`.
+    """Merge an adapter into Megatron base weights: `W + alpha / r * B @ A`.
 
     Args:
         base_dir: Base checkpoint; its layout is that of the result.
-        adapter_dir: Adapter checkpoint of any layout.
+        adapter_dir: Adapter checkpoint of any layout, or a peft folder.
         out_dir: Folder to make.
         model: The model; by default what the base's layout file says.
         layout: Layout to insist on for the base.
@@ -104,90 +123,53 @@ def lora_merge(
     refuse_adapter(base)
     model = model or model_of(base)
     source, base_layout = mm_source(base, model, layout)
-    folder = read_mm_folder(adapter_dir, iteration=iteration)
-    adapter = mm_adapter(folder, model, adapter_layout(folder, model, base_layout))
-    chosen, left_out, absent = _choose(adapter, targets, where=str(adapter_dir))
-    scale = lora_scale(folder, adapter.r, lora)
-    delta = Delta(adapter, chosen, scale)
-    digest = delta.check()
-    _refuse_second_merge(base, digest)
-    dtype = dtype_to_write(source, options)
-    merged: dict[str, str | float] = {"adapter": digest, "scale": scale}
-    record = layout_record(
-        model, base_layout, source, dtype=dtype, release=options.release, merged=merged
+    adapter = open_adapter(
+        adapter_dir,
+        model,
+        base_layout=base_layout,
+        iteration=iteration,
+        targets=targets,
+        lora=lora,
     )
-    output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
+    _refuse_saved_modules(adapter, adapter_dir)
+    delta = adapter.delta()
     try:
+        digest = delta.check()
+        refuse_second_merge(base, digest)
+        dtype = dtype_to_write(source, options)
+        record = layout_record(
+            model,
+            base_layout,
+            source,
+            dtype=dtype,
+            release=options.release,
+            merged={"adapter": digest, "scale": max(adapter.scales.values())},
+        )
+        output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
         account = run(
             source, source.stored, output, dtype=dtype, options=options, change=delta.change
         )
     finally:
         delta.close()
-    return MergeReport(account, _count_modules(chosen), left_out, absent, scale)
+    return MergeReport.of(account, adapter)
 
 
-def adapter_layout(folder: MmFolder, model: HfConfig, base: Layout) -> Layout:
-    """Tell the layout of an adapter, which may have tensors in one tower only.
-
-    A tower without adapter tensors takes the base's split where the stages agree, and otherwise
-    any: nothing of it is read.
-    """
-    if folder.record is not None:
-        check_ranks(folder, folder.record.layout)
-        return folder.record.layout
-    shown = infer_layout(folder)
-    empty = PipelineSplit(((model.dims["vision_layers"], *[0] * (shown.pp_size - 1)),))
-    vision = shown.vision if shown.vision.total else empty
-    text = shown.text
-    if not text.total:
-        text = base.text if base.pp_size == shown.pp_size else text
-    if not shown.vision.total and base.pp_size == shown.pp_size:
-        vision = base.vision
-    layout = Layout(shown.tp_size, text, vision, canonical=shown.canonical)
-    raise_collected(layout.faults(model.dims, where=str(folder.root), kind=CheckpointError))
-    return layout
-
-
-def module_name(item: Adapted) -> str:
-    """Name a module as LoRA targets do, such as `linear_qkv`."""
-    return item.base.mm.removesuffix(".weight").rpartition(".")[2]
-
-
-def _choose(
-    adapter: AdapterSource, targets: Sequence[str], *, where: str
-) -> tuple[list[Adapted], list[str], list[str]]:
-    present = sorted({module_name(item) for item in adapter.adapted})
-    wanted = list(targets) or present
-    known = sorted({module_name(item) for item in adapter.possible})
-    unknown = [name for name in wanted if name not in known]
-    if unknown:
-        raise ProfileError(
-            f"{shorten(unknown)} is no module of this family",
-            where="targets",
-            why="a misspelt target would be merged nowhere, and the result would equal the base",
-            fix=nearest(unknown[0], known),
-        )
-    chosen = [item for item in adapter.adapted if module_name(item) in wanted]
-    if not chosen:
+def _refuse_saved_modules(adapter: OpenAdapter, adapter_dir: Path) -> None:
+    if adapter.source.saved:
         raise CheckpointError(
-            f"none of the targets {shorten(wanted)} has an adapter",
-            where=where,
-            why="the result would equal the base",
-            fix=f"the adapter has: {shorten(present)}",
+            f"the adapter has whole modules: {shorten(sorted(adapter.source.saved))}",
+            where=str(adapter_dir),
+            why="a head or embedding of its own may change which tensors the checkpoint has",
+            fix="use taskpack export, and convert the folder it makes",
         )
-    left_out = [name for name in present if name not in wanted]
-    return chosen, left_out, [name for name in wanted if name not in present]
 
 
-def _count_modules(chosen: Sequence[Adapted]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for item in chosen:
-        name = item.base.mm.removesuffix(".weight").replace(".layers.{layer}", "")
-        counts[name] = counts.get(name, 0) + 1
-    return counts
+def refuse_second_merge(base: MmFolder, digest: str) -> None:
+    """Refuse an adapter that the base's layout file says was merged before.
 
-
-def _refuse_second_merge(base: MmFolder, digest: str) -> None:
+    Raises:
+        CheckpointError: It is the same adapter.
+    """
     record = base.record
     if record is not None and record.merged.get("adapter") == digest:
         raise CheckpointError(

@@ -20,10 +20,10 @@ from taskpack.weights.account import Account
 from taskpack.weights.adapter import peft_adapter_infos
 from taskpack.weights.adapter_convert import mm_to_peft, peft_to_mm
 from taskpack.weights.convert import hf_to_mm, mm_to_hf, resplit
-from taskpack.weights.delta import known_alpha
 from taskpack.weights.families import FAMILIES
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.layout import Layout
+from taskpack.weights.lora_scale import known_alpha
 from taskpack.weights.merge import MergeReport, lora_merge
 from taskpack.weights.mm_folder import infer_layout, read_mm_folder
 from taskpack.weights.rows import Naming

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from taskpack.weights.layout import read_layout
 from taskpack.weights.mm_checkpoint import mm_source, model_of
 from taskpack.weights.mm_folder import TRACKER_FILE, read_mm_folder
 from taskpack.weights.out_dir import digest_range
-from taskpack.weights.plan import Replica, make_plan
+from taskpack.weights.plan import Address, Plan, Replica, make_plan
 from taskpack.weights.pt_read import read_rank_file
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
@@ -49,17 +50,11 @@ def verify_equal(
         CheckFailed: Some rows differ.
         CheckpointError: A folder is incomplete, or they hold different models.
     """
-    model = _model(a, b, hf_ref)
+    model = model_of_folders(hf_ref, a, b)
     sides = [_side(folder, model, iteration) for folder in (a, b)]
-    types = [{info.dtype for info in side.infos.values()} for side in sides]
-    if types[0] != types[1]:
-        raise CheckFailed(
-            f"the element types differ: {sorted(types[0])} and {sorted(types[1])}",
-            where=f"{a} and {b}",
-            why="rows are compared byte for byte",
-            fix="convert one of them with --dtype first",
-        )
-    pairs = list(_pairs(*sides))
+    refuse_other_dtypes(*sides, where=f"{a} and {b}")
+    plan = make_plan(sides[1].stored, sides[0].stored, sides[0].infos)
+    pairs = [*plan.replicas, *(pair.replica for pair in pairs_of(plan, sides[1]))]
     different = differing(pairs, threads=threads or (os.cpu_count() or 1) + 1)
     if different:
         names = sorted({pair.tensor for pair in different})
@@ -76,11 +71,33 @@ def verify_equal(
     }
 
 
-def _model(a: Path, b: Path, hf_ref: Path | None) -> HfConfig:
-    for folder in (hf_ref, a, b):
-        if folder is not None and is_hf(folder):
+def model_of_folders(*folders: Path | None) -> HfConfig:
+    """Tell the model from the first folder with a config.json, else from a layout file.
+
+    Raises:
+        CheckpointError: No folder tells it.
+    """
+    present = [folder for folder in folders if folder is not None]
+    for folder in present:
+        if is_hf(folder):
             return read_hf_config(folder)
-    return model_of(read_mm_folder(a))
+    return model_of(read_mm_folder(present[0]))
+
+
+def refuse_other_dtypes(a: Side, b: Side, *, where: str) -> None:
+    """Refuse to compare weights of different element types.
+
+    Raises:
+        CheckFailed: They differ.
+    """
+    types = [sorted({info.dtype for info in side.infos.values()}) for side in (a, b)]
+    if types[0] != types[1]:
+        raise CheckFailed(
+            f"the element types differ: {types[0]} and {types[1]}",
+            where=where,
+            why="rows are compared byte for byte",
+            fix="convert one of them with --dtype first",
+        )
 
 
 def _side(folder: Path, model: HfConfig, iteration: str) -> Side:
@@ -89,13 +106,20 @@ def _side(folder: Path, model: HfConfig, iteration: str) -> Side:
     return mm_source(read_mm_folder(folder, iteration=iteration), model, None)[0]
 
 
-def _pairs(a: Side, b: Side) -> Iterator[Replica]:
-    plan = make_plan(b.stored, a.stored, a.infos)
-    yield from plan.replicas
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A run of rows on both sides, and the tensor of the second side that it belongs to."""
+
+    address: Address
+    replica: Replica
+
+
+def pairs_of(plan: Plan, b: Side) -> Iterator[Pair]:
+    """Yield every run of rows that a plan would copy to tensors that exist."""
     for job in plan.jobs:
         for target in job.targets:
             for move in target.moves:
-                yield Replica(
+                replica = Replica(
                     tensor=target.stored.name,
                     axis=target.axis,
                     turned=job.turned,
@@ -105,6 +129,7 @@ def _pairs(a: Side, b: Side) -> Iterator[Replica]:
                     second_offset=move.target_offset,
                     length=move.length,
                 )
+                yield Pair(target.stored.address, replica)
 
 
 def verify_account(folder: Path, *, threads: int = 0, partial: bool = False) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from taskpack.rehearse.hf_weights import hub_name, write_json, write_shards
 from taskpack.weights import Layout, hf_to_mm, mm_to_hf, peft_to_mm
 from taskpack.weights.adapter import adapted_entries
+from taskpack.weights.adapter_open import module_name
 from taskpack.weights.hf_config import read_hf_config
-from taskpack.weights.merge import module_name
 from taskpack.weights.rows import entries
 
 if TYPE_CHECKING:

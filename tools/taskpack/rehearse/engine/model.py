@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from taskpack.errors import CheckpointError, ProfileError, nearest, raise_collected, shorten
 from taskpack.rehearse.engine.settings import Lora, Settings
 from taskpack.weights.adapter import Adapted, adapted_entries
+from taskpack.weights.adapter_open import module_name
 from taskpack.weights.hf_config import HfConfig, read_hf_config
-from taskpack.weights.merge import module_name
 from taskpack.weights.rows import Entry, entries, naming_of, spell
 
 if TYPE_CHECKING:
