@@ -18,6 +18,7 @@ TASK_DIR=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 CHECKOUT=$(dirname -- "$(dirname -- "$TASK_DIR")")
 TASK=${TASK_DIR#"${CHECKOUT%/}/"}
 ENTRY=pretrain_vlm.py
+CONVERT="bash $TASK/convert_hf_to_mm.sh"
 GIVEN_NNODES=${NNODES:-}
 
 # Settings; the environment wins. Relative paths start at the checkout.
@@ -181,7 +182,7 @@ set_arguments() {
 
 # check_start: everything that a real start needs on this node
 check_start() {
-  check_checkout
+  check_checkout "$TASK/model.json" "$TASK/data.json"
   check_program torchrun "activate the environment with torch and torch_npu, then start again"
   check_devices
   check_port
@@ -194,19 +195,10 @@ check_start() {
 
 # launch <command>...: runs it with its log, then sums up
 launch() {
-  local log status=0
-  log=logs/qwen2vl-2b_${TUNING}_node${NODE_RANK}_$(date +%Y%m%d_%H%M%S).log
-  source_ascend_environment
-  mkdir -p logs || die 5 "the folder 'logs' cannot be made" "$CHECKOUT" \
-    "the output of the run is kept there" "make the checkout a folder that $(id -un) may write to"
+  local log
+  make_log_folder
   write_node_data
-  note "log: $CHECKOUT/$log"
-  run_logged "$log" "$@" || status=$?
-  chmod 640 "$log"
-  if ((status)); then
-    note "the training ended with exit status $status; its output is in $CHECKOUT/$log"
-    return "$status"
-  fi
+  run_with_log "qwen2vl-2b_${TUNING}_node$NODE_RANK" "$@" || return
   # The training is done: what fails from here on must not make it a failure.
   publish || note "warning: layout and modes of $SAVE_PATH are not complete"
   summarize "$log" || note "warning: $log could not be summed up"
@@ -233,9 +225,7 @@ main() {
     check_start
   fi
   if [[ $mode == --dry-run ]]; then
-    if ((${#problem_codes[@]})); then
-      note "dry run: a real start here would stop at the ${#problem_codes[@]} faults above"
-    fi
+    note_faults
     show_command "${start[@]}"
     return
   fi

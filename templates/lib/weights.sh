@@ -1,20 +1,20 @@
 # shellcheck shell=bash
-# The weights that a run starts from. Every check reports and goes on.
+# The weights that a run starts from. Every check reports and goes on; CONVERT is what makes them.
 
 # check_checkpoint <name> <folder> <iteration, or nothing or latest for the tracker's> <layout line>...
 check_checkpoint() {
   local name=$1 folder=$2 place="$1=$2, seen from $CHECKOUT"
   if [[ ! -d $folder ]]; then
     problem 3 "the checkpoint folder '$folder' does not exist" "$place" \
-      "the training starts from it" "bash $TASK/convert_hf_to_mm.sh"
+      "the run starts from it" "$CONVERT"
   elif compgen -G "$folder/*.safetensors*" >/dev/null; then
     problem 3 "'$folder' holds HF weights (safetensors)" "$place" \
       "MindSpeed-MM loads its own format only" \
-      "bash $TASK/convert_hf_to_mm.sh, and set $name to the folder that it writes"
+      "$CONVERT, and set $name to the folder that it writes"
   elif [[ ! -f $folder/latest_checkpointed_iteration.txt ]]; then
     problem 3 "'$folder' has no latest_checkpointed_iteration.txt" "$place" \
       "without it Megatron trains from random weights" \
-      "finish the copy or the conversion that makes this folder: bash $TASK/convert_hf_to_mm.sh"
+      "finish the copy or the conversion that makes this folder: $CONVERT"
   else
     check_rank_files "$name" "$folder" "$3"
     check_layout "$folder" "${@:4}"
@@ -122,7 +122,7 @@ check_rank_files() {
   if ((${#missing[@]} > 0)); then
     problem 3 "${#missing[@]} rank files that node $NODE_RANK reads are missing, the first is '${missing[0]}/model_optim_rng.pt'" \
       "$name=$folder/$step" "TP $TP x PP $PP needs: $(node_rank_folders | tr '\n' ' ')" \
-      "copy the folder to this node, or convert for this layout: bash $TASK/convert_hf_to_mm.sh"
+      "copy the folder to this node, or convert for this layout: $CONVERT"
   fi
 }
 
@@ -145,7 +145,7 @@ check_layout() {
     if [[ $found != "$expected" ]]; then
       problem 3 "these weights have ${found:-no $key}, the profile has $expected" "$file" \
         "weights of another layout load as partly random weights, without an error" \
-        "convert again for this profile: bash $TASK/convert_hf_to_mm.sh"
+        "convert again for this profile: $CONVERT"
     fi
   done
 }

@@ -34,6 +34,7 @@ def write_tiny_task(root: Path) -> None:
     data["architecture"]["vision"].update(layers=2, attention_heads=2, full_attention_layers=[1])
     data["architecture"]["vision"].update(hidden_size=160, ffn_hidden_size=320)
     data["parallel"].update(text_layers=[1, 2], vision_layers=[2, 0])
+    data["generate"].update(text_layers=None, vision_layers=None)
     data["platform"].update(nodes=1, npus_per_node=4)
     folder = root / "tasks" / "tiny"
     folder.mkdir(parents=True)

@@ -19,6 +19,13 @@ stop_on_problems() {
   fi
 }
 
+# note_faults: what a dry run says about the faults it has shown
+note_faults() {
+  if ((${#problem_codes[@]} > 0)); then
+    note "dry run: a real start here would stop at the ${#problem_codes[@]} faults above"
+  fi
+}
+
 # die <exit code> <what> <where> <why> <fix>
 die() {
   problem_codes=()

@@ -98,6 +98,27 @@ run_logged() {
   return "$status"
 }
 
+# make_log_folder: also the place of what a start makes for its node
+make_log_folder() {
+  mkdir -p logs || die 5 "the folder 'logs' cannot be made" "$CHECKOUT" \
+    "the output of the run is kept there" "make the checkout a folder that $(id -un) may write to"
+}
+
+# run_with_log <name> <command>...: in the vendor's environment; sets log to the file with its output
+run_with_log() {
+  local status=0
+  log=logs/$1_$(date +%Y%m%d_%H%M%S).log
+  source_ascend_environment
+  make_log_folder
+  note "log: $CHECKOUT/$log"
+  run_logged "$log" "${@:2}" || status=$?
+  chmod 640 "$log"
+  if ((status)); then
+    note "the run ended with exit status $status; its output is in $CHECKOUT/$log"
+  fi
+  return "$status"
+}
+
 # numbers_after <label> <log>: all of them, in order. Lines of several processes may be glued
 # together, so the label is searched for anywhere.
 numbers_after() {

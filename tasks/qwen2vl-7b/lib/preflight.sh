@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What must be in place before NPUs are occupied. Every function reports and goes on.
 
-# check_checkout: the trainer and the rendered json
+# check_checkout <file>...: the entry script, and the rendered json that it reads
 check_checkout() {
   local file
   if [[ ! -f $ENTRY ]]; then
@@ -9,7 +9,7 @@ check_checkout() {
       "the scripts run MindSpeed-MM from the folder that contains tasks/" \
       "cp -r tasks ~/MindSpeed-MM/ (or where the checkout is) and start the copy there"
   fi
-  for file in "$TASK/model.json" "$TASK/data.json"; do
+  for file; do
     if [[ ! -f $file ]]; then
       problem 2 "$file is missing" "$CHECKOUT" "the trainer reads it" "copy the whole folder $TASK"
     fi
@@ -53,11 +53,19 @@ check_data() {
   done
 }
 
+# check_input <json> <key of the profile> <file>
+check_input() {
+  if [[ ! -r $3 ]]; then
+    problem 4 "the file '$3' cannot be read" "$1, seen from $CHECKOUT" "the run reads it" \
+      "put it there, or change $2 in $TASK/profile.yaml and render"
+  fi
+}
+
 # check_hf_folder <folder>: tokenizer and processor come from it
 check_hf_folder() {
   if [[ ! -f $1/config.json ]] || ! compgen -G "$1/*processor_config.json" >/dev/null; then
     problem 3 "the HF folder '$1' lacks config.json or its processor configuration" \
-      "model_name_or_path in $TASK/data.json, seen from $CHECKOUT" \
+      "hf.dir of $TASK/profile.yaml, seen from $CHECKOUT" \
       "every node reads tokenizer and image processor from it" "bash $TASK/download_weights.sh"
   fi
 }

@@ -191,7 +191,12 @@ def test_the_written_32b_profile_is_the_hand_written_one_but_for_its_layers(
 ) -> None:
     written = write_profile(folder(config("32B")), "qwen2.5vl-32b", tmp_path / "tasks")
     layers = list(written.parallel.text_layers)
-    ours = load(f"parallel.text_layers={layers}", f"hf.dir={written.hf.dir}")
+    answering = list(written.generate.text_layers or ())
+    ours = load(
+        f"parallel.text_layers={layers}",
+        f"generate.text_layers={answering}",
+        f"hf.dir={written.hf.dir}",
+    )
     assert written == ours
     assert load_profile(tmp_path / "tasks" / "qwen2.5vl-32b" / "profile.yaml") == written
 
@@ -208,6 +213,51 @@ def test_every_line_of_a_written_profile_has_the_hand_written_comment(
         return [(line.partition(":")[0], line.partition("  # ")[2]) for line in lines]
 
     assert keys_and_comments(written) == keys_and_comments(profile_text)
+
+
+@pytest.mark.parametrize(("size", "stages"), [("3B", 1), ("7B", 1), ("32B", 2), ("72B", 4)])
+def test_answering_takes_the_stages_that_hold_the_weights(
+    size: str, stages: int, folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    generate = write_profile(folder(config(size)), "new", tmp_path).generate
+    assert len(generate.text_layers or ()) == len(generate.vision_layers or ()) == stages
+
+
+def qwen2_vl() -> dict[str, Any]:
+    """Give the config.json of Qwen2-VL-7B as published: its vision part names things otherwise."""
+    vision = {
+        "depth": 32,
+        "embed_dim": 1280,
+        "mlp_ratio": 4,
+        "num_heads": 16,
+        "in_chans": 3,
+        "hidden_size": 3584,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "spatial_patch_size": 14,
+        "temporal_patch_size": 2,
+    }
+    return {
+        **config("7B"),
+        "model_type": "qwen2_vl",
+        "max_position_embeddings": 32768,
+        "vision_config": vision,
+    }
+
+
+def test_qwen2_vl_is_read_as_its_task_has_it(folder: Callable[..., Path], tmp_path: Path) -> None:
+    written = write_profile(folder(qwen2_vl()), "new", tmp_path)
+    ours = load_profile(Path(__file__).parents[3] / "tasks" / "qwen2vl-7b" / "profile.yaml")
+    assert written.architecture == ours.architecture
+    assert (written.family, written.release) == ("qwen2_vl", "26.0.0")
+    assert written.launcher == "finetune_qwen2_vl.sh"
+
+
+@pytest.mark.parametrize("ratio", ["4", None, True])
+def test_a_ratio_that_is_no_number_is_refused(ratio: Any, folder: Callable[..., Path]) -> None:
+    damaged = qwen2_vl()
+    damaged["vision_config"]["mlp_ratio"] = ratio
+    assert "vision.ffn_hidden_size cannot be" in fault(folder(damaged))
 
 
 def test_an_existing_task_is_never_replaced(

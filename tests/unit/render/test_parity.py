@@ -9,7 +9,7 @@ from taskpack.errors import ProfileError
 from taskpack.profile import load_profile
 from taskpack.profile.releases import releases_of
 from taskpack.profile.shipped import example_names, load_example
-from taskpack.render.upstream import ABSENT, differences, example_of
+from taskpack.render.upstream import ABSENT, differences, example_of, generation_differences
 
 TASKS = Path(__file__).parents[3] / "tasks"
 SIZES = {
@@ -167,10 +167,89 @@ def test_fsdp2_for_72b_is_the_shipped_variant(release: str) -> None:
         assert difference.name in UNREAD or difference.rendered == wanted[difference.name]
 
 
+# The shipped inference and evaluation: what we leave out or do on purpose.
+GENERATION = {
+    # our own places, and a folder of its own for the weights that answer
+    "--mm-model": "tasks/{model}/{kind}.json",
+    "--load": "ckpt/mm_path/{title}-generate",
+    "MASTER_PORT": "29501",
+    "--exit-on-missing-checkpoint": None,
+    "--variable-seq-lengths": ABSENT,
+    # the vocabulary of the model, and the kernels that inference uses as well
+    "--vocab-size": "{vocabulary}",
+    "--use-fused-rmsnorm": None,
+    "--use-fused-swiglu": None,
+    # settings of the task, whatever runs
+    "CPU_AFFINITY_CONF": "2",
+    "ASCEND_LAUNCH_BLOCKING": "0",
+    "PYTORCH_NPU_ALLOC_CONF": ABSENT,
+    "MULTI_STREAM_MEMORY_REUSE": "2",
+    "tokenizer.from_pretrained": "ckpt/hf_path/{title}",
+    # one stage has no lists, and the trainer ignores those that are shipped
+    "image_encoder.vision_encoder.pipeline_num_layers": [32],
+    "text_decoder.pipeline_num_layers": [28],
+    # read by no code of these models, or what is taken when the key is absent
+    "image_encoder.vision_encoder.llm_hidden_size": ABSENT,
+    "image_processer_path": ABSENT,
+    "text_decoder.tensor_model_parallel_size": ABSENT,
+    "text_decoder.pipeline_model_parallel_size": ABSENT,
+    # shipped for one size as they are here, and a little otherwise for another
+    "generation_config.temperature": 0.1,
+    "use_custom_prompt": ABSENT,
+}
+# shipped as 1.05 for one size and as 1.0 for another of the same family
+OF_THE_FAMILY = {"generation_config.repetition_penalty"}
+GENERATION_CELLS = [
+    (model, release, kind)
+    for model, release in CELLS
+    for kind in ("inference", "evaluate")
+    if release
+    in example_names("qwen2_vl" if model.startswith("qwen2vl") else "qwen2_5_vl").get(
+        f"{model.rpartition('-')[2]}-{kind}", ()
+    )
+]
+
+
+@pytest.mark.parametrize(("model", "release", "kind"), GENERATION_CELLS)
+def test_generation_differs_from_the_shipped_example_only_on_purpose(
+    model: str, release: str, kind: str
+) -> None:
+    profile = load_profile(TASKS / model / "profile.yaml", [f"release={release}"])
+    places = {
+        "model": model,
+        "kind": kind,
+        "title": profile.title,
+        "vocabulary": profile.architecture.text.vocab_size,
+    }
+    for difference in generation_differences(profile, kind):
+        if difference.name in OF_THE_FAMILY:
+            continue
+        assert difference.name in GENERATION, difference
+        wanted = GENERATION[difference.name]
+        filled = wanted.format(**places) if isinstance(wanted, str) else wanted
+        assert difference.rendered == filled, difference
+
+
+def test_every_wanted_difference_of_generation_exists() -> None:
+    found = {
+        difference.name
+        for model, release, kind in GENERATION_CELLS
+        for difference in generation_differences(
+            load_profile(TASKS / model / "profile.yaml", [f"release={release}"]), kind
+        )
+    }
+    assert len(GENERATION_CELLS) == 36
+    assert found == set(GENERATION) | OF_THE_FAMILY
+
+
 def test_a_size_that_no_release_ships_is_said_to_be_so() -> None:
     profile = load_profile(
         TASKS / "qwen2.5vl-3b" / "profile.yaml",
-        ["architecture.text.layers=35", "parallel.text_layers=[35]"],
+        [
+            "architecture.text.layers=35",
+            "parallel.text_layers=[35]",
+            "generate.text_layers=[35]",
+        ],
     )
     with pytest.raises(ProfileError) as caught:
         differences(profile)

@@ -39,6 +39,12 @@ class Family(Section):
     windowed_vision: bool
     """True when the vision encoder attends in windows and its feed-forward part is gated."""
 
+    temperature: float
+    """Temperature at which it answers; its examples take the likeliest token anyway."""
+
+    repetition_penalty: float
+    """Factor against tokens that an answer holds already, as its examples set it."""
+
     canonical: bool
     """True when MindSpeed-MM has the family with q, k, v, gate and up as separate modules."""
 

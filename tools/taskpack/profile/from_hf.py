@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ NPUS_PER_NODE = 8
 # of the 64 GB of an NPU; the rest is left to activations and the allocator
 _BUDGET_BYTES = 42e9
 _MOST_STAGES = 8
-_WEIGHT_AND_GRADIENT_BYTES = 2 + 4
+_WEIGHT_BYTES = 2
+_GRADIENT_BYTES = 4
 _OPTIMIZER_BYTES = 12
 
 _REQUIRED = object()
@@ -113,6 +115,12 @@ def choose_layout(
     )
 
 
+def generation_layers(shape: Architecture) -> tuple[int, ...]:
+    """Choose the text layers of the stages that answer: the fewest that hold the weights."""
+    stages = ceil(_WEIGHT_BYTES * _parameters(shape) / _BUDGET_BYTES)
+    return balance(shape, min(stages, shape.text.layers))
+
+
 def balance(shape: Architecture, stages: int) -> tuple[int, ...]:
     """Spread text layers so that each stage holds about the same number of parameters.
 
@@ -147,13 +155,17 @@ def _tensor_parallel_size(shape: Architecture, size: int, wanted: int | None) ->
 
 
 def _bytes(shape: Architecture, size: int, copies: int) -> float:
+    per_parameter = _WEIGHT_BYTES + _GRADIENT_BYTES + _OPTIMIZER_BYTES / copies
+    return _parameters(shape) / size * per_parameter
+
+
+def _parameters(shape: Architecture) -> int:
     heads = 1 if shape.text.tied else 2
-    parameters = (
+    return (
         vision_parameters(shape.vision, shape.text)
         + heads * embedding_parameters(shape.text)
         + shape.text.layers * text_layer_parameters(shape.text)
     )
-    return parameters / size * (_WEIGHT_AND_GRADIENT_BYTES + _OPTIMIZER_BYTES / copies)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

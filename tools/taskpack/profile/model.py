@@ -12,6 +12,7 @@ from taskpack.profile._section import Section
 from taskpack.profile.architecture import Architecture
 from taskpack.profile.extra import Extra
 from taskpack.profile.families import Family, families
+from taskpack.profile.generate import Generate
 from taskpack.profile.layout import Parallel
 from taskpack.profile.resources import Data, HuggingFace, Paths, Platform
 from taskpack.profile.training import Batch, Resume, Train, Tuning
@@ -60,6 +61,9 @@ class Profile(Section):
     platform: Platform
     """Nodes and their settings."""
 
+    generate: Generate = Generate()
+    """Inference and evaluation."""
+
     extra: Extra = Extra()
     """What no other key says: passed on as it is, when the release knows it."""
 
@@ -77,6 +81,32 @@ class Profile(Section):
     def title(self) -> str:
         """Name of the model as published: `Qwen2.5-VL-32B-Instruct`."""
         return self.hf.repo.rpartition("/")[2]
+
+    @property
+    def generating(self) -> Profile:
+        """The same model as it lies on NPUs that answer: its own layout, nothing that trains."""
+        text, vision = self.generate.text_layers, self.generate.vision_layers
+        shape = self.architecture
+        layout = Parallel(
+            tp=1,
+            text_layers=text or (shape.text.layers,),
+            vision_layers=vision or (shape.vision.layers,),
+        )
+        still = {"recompute": "none", "freeze": ("vision", "projector")}
+        return self.model_copy(
+            update={
+                "parallel": layout,
+                "train": self.train.model_copy(update=still),
+                "data": self.data.model_copy(update={"media": "images"}),
+                "hf": self.hf.model_copy(update={"online": False}),
+                "extra": Extra(),
+            }
+        )
+
+    @property
+    def generate_dir(self) -> str:
+        """Folder of the weights that answer."""
+        return self.generate.dir or f"{self.paths.mm}-generate"
 
     @property
     def model_parallel_size(self) -> int:

@@ -95,6 +95,12 @@ class Release(Section):
     fused_gradients: bool
     """True when gradients can be added inside the matrix product, which takes CANN's ATB."""
 
+    demo_image: str
+    """Picture in its checkout that its inference examples look at."""
+
+    fused_inference: bool
+    """True when inference attends by the fused kernel of the NPU."""
+
     bridge: bool
     """True when training can load HF weights without a conversion."""
 

@@ -89,6 +89,23 @@ def _sums(profile: Profile) -> Iterator[Fault]:
             )
 
 
+@rule("architecture", "parallel", "hf", "generate", "train", "data", "extra")
+def _generating(profile: Profile) -> Iterator[Fault]:
+    """Check the layout that answers by the rules of the one that trains."""
+    given = profile.generate
+    if (given.text_layers is None) != (given.vision_layers is None):
+        yield Fault(
+            ("generate",),
+            "generate names the layers of one part only",
+            "both lists count the same pipeline",
+            "give text_layers and vision_layers, or neither",
+        )
+        return
+    at = {_TEXT: ("generate", "text_layers"), _VISION: ("generate", "vision_layers")}
+    for broken in (*_sums(profile.generating), *_stages(profile.generating)):
+        yield Fault(at[broken.path], broken.what, broken.why, broken.fix)
+
+
 @rule("parallel")
 def _stages(profile: Profile) -> Iterator[Fault]:
     text, vision = profile.parallel.text, profile.parallel.vision
@@ -210,6 +227,7 @@ RULES = (
     _windows,
     _sums,
     _stages,
+    _generating,
     _tensor_parallel,
     _context_parallel,
     _virtual_stages,

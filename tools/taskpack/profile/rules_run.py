@@ -190,13 +190,17 @@ def _environment(profile: Profile) -> Iterator[Fault]:
         )
 
 
-@rule("hf", "paths", "data", "platform")
+@rule("hf", "paths", "data", "platform", "generate")
 def _shell_text(profile: Profile) -> Iterator[Fault]:
     texts: dict[KeyPath, str] = {
         ("hf", "dir"): profile.hf.dir,
         ("data", "dir"): profile.data.dir,
         ("data", "cache_dir"): profile.data.cache_dir,
         ("platform", "ascend_prefix"): profile.platform.ascend_prefix,
+        ("generate", "dir"): profile.generate_dir,
+        ("generate", "image"): profile.generate.image or "",
+        ("generate", "dataset_file"): profile.generate.dataset_file,
+        ("generate", "results"): profile.generate.results,
     }
     for name in type(profile.paths).model_fields:
         texts["paths", name] = getattr(profile.paths, name)

@@ -11,6 +11,7 @@ from taskpack.errors import CheckFailed
 from taskpack.profile import Profile, load_release
 from taskpack.render.context import HEADER_MARK, pack_header, task_context
 from taskpack.render.engine import environment, templates_dir
+from taskpack.render.generation import generation_files
 from taskpack.render.json_files import FILES, finish_json
 
 Files = Mapping[PurePosixPath, bytes]
@@ -28,6 +29,8 @@ def rendered_task(profile: Profile) -> Files:
     files[PurePosixPath(profile.launcher)] = files.pop(PurePosixPath("finetune.sh"))
     for file, path in FILES.items():
         files[path] = finish_json(file, files[path].decode(), profile)
+    for name, content in generation_files(profile, release):
+        files[PurePosixPath(name)] = content
     for variant in _variants(profile):
         files |= _render(f"variants/{variant}", context)
     for source in _files_below(templates_dir() / "lib"):

@@ -13,7 +13,7 @@ differences:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from taskpack.errors import ProfileError, nearest, raise_collected
@@ -79,9 +79,19 @@ def _passed(
         skipped -= set(release.fsdp2.passes_also)
     if profile.parallel.cp > 1:
         skipped -= {"--context-parallel-algo"}
-    kept = [argument for argument in arguments if argument.flag not in skipped]
-    raise_collected([_unknown(a, release) for a in kept if a.flag not in release.flags])
-    return tuple(kept)
+    kept = (argument for argument in arguments if argument.flag not in skipped)
+    return known_arguments(kept, release)
+
+
+def known_arguments(arguments: Iterable[Argument], release: Release) -> tuple[Argument, ...]:
+    """List arguments, all of which the release knows.
+
+    Raises:
+        ProfileError: It does not know one of them.
+    """
+    kept = tuple(arguments)
+    raise_collected([_unknown(each, release) for each in kept if each.flag not in release.flags])
+    return kept
 
 
 def _unknown(argument: Argument, release: Release) -> ProfileError:

@@ -9,6 +9,7 @@ from taskpack.profile import Profile, parse_profile
 from taskpack.profile.from_hf import (
     NPUS_PER_NODE,
     choose_layout,
+    generation_layers,
     read_architecture,
     read_family,
 )
@@ -56,7 +57,7 @@ def _profile_text(folder: Path, model: str, *, nodes: int | None, tp: int | None
     family, shape = read_family(folder), read_architecture(folder)
     layout = choose_layout(shape, nodes=nodes, tp=tp)
     title = folder.resolve().name
-    stages = len(layout.text_layers)
+    stages, answering = len(layout.text_layers), generation_layers(shape)
     return (
         environment()
         .get_template("profile.yaml.j2")
@@ -74,6 +75,8 @@ def _profile_text(folder: Path, model: str, *, nodes: int | None, tp: int | None
             needed=layout.tp * stages,
             text_layers=list(layout.text_layers),
             vision_layers=list(layout.vision_layers),
+            generate_text_layers=list(answering),
+            generate_vision_layers=[shape.vision.layers, *[0] * (len(answering) - 1)],
             accumulation=_ACCUMULATION_PER_STAGE * stages,
             nodes=layout.nodes,
             npus_per_node=NPUS_PER_NODE,

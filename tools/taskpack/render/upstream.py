@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
@@ -16,6 +16,7 @@ from taskpack.profile.shipped import example_names, load_example
 from taskpack.render.context import task_context
 from taskpack.render.files import rendered_task
 from taskpack.render.flags import Argument
+from taskpack.render.generation import generation_context, generation_files
 from taskpack.render.json_files import FILES
 
 ABSENT = object()
@@ -128,6 +129,47 @@ def differences(profile: Profile) -> list[Difference]:
     ]
 
 
+def generation_differences(profile: Profile, kind: str) -> list[Difference]:
+    """List every value that differs between rendered inference or evaluation and the shipped one.
+
+    Args:
+        profile: The checked profile.
+        kind: `inference` or `evaluate`.
+
+    Raises:
+        ProfileError: The release ships no such example of the size.
+    """
+    release = load_release(profile.release)
+    shipped = load_example(profile.family, f"{example_of(profile)}-{kind}", profile.release)
+    context = generation_context(profile, release, kind)
+    generating = profile.generating
+    files = dict(generation_files(profile, release))
+    variables = {
+        **_variables(generating),
+        "GLOBAL_BATCH_SIZE": "computed",
+        "SEQ_LENGTH": str(profile.train.seq_length),
+        "LOAD_PATH": profile.generate_dir,
+    }
+    rendered = {
+        "settings": {
+            **_settings(generating, release),
+            "NPUS_PER_NODE": str(generating.parallel.pp),
+            "MBS": "1",
+            "GRAD_ACC_STEP": "1",
+            "entry": f"{kind}_vlm.py",
+            "atb": False,
+        },
+        "environment": {each.name: each.value for each in context["variables"]},
+        "flags": dict(_resolve(context["arguments"], variables)),
+        "model_json": dict(_flat(json.loads(files[f"{kind}.json"]))),
+    }
+    return [
+        difference
+        for section, values in rendered.items()
+        for difference in _compare(section, shipped[section], values)
+    ]
+
+
 def rendered_values(profile: Profile) -> dict[str, dict[str, Any]]:
     """Give what a rendered task sets, in the form of a shipped example."""
     release = load_release(profile.release)
@@ -165,9 +207,14 @@ def _flags(profile: Profile, context: Mapping[str, Any]) -> Iterator[tuple[str, 
     ]
     if profile.tuning.mode == "lora":
         arguments += context["lora_arguments"]
+    settings = {setting.name: setting.value for setting in context["settings"]}
+    return _resolve(arguments, {**settings, **_variables(profile)})
+
+
+def _variables(profile: Profile) -> dict[str, str]:
+    """Give what the variables of a launcher hold, but for its settings."""
     task = f"tasks/{profile.model}"
-    variables = {
-        **{setting.name: setting.value for setting in context["settings"]},
+    return {
         "TP": str(profile.parallel.tp),
         "PP": str(profile.parallel.pp),
         "CP": str(profile.parallel.cp),
@@ -176,6 +223,11 @@ def _flags(profile: Profile, context: Mapping[str, Any]) -> Iterator[tuple[str, 
         "RESUME_PATH": f"{profile.paths.save}.resume_{profile.resume.iteration}",
         "TASK": task,
     }
+
+
+def _resolve(
+    arguments: Iterable[Argument], variables: Mapping[str, str]
+) -> Iterator[tuple[str, str | None]]:
     for argument in arguments:
         words = [_resolved(word, variables) for word in argument.words]
         yield argument.flag, " ".join(words) if words else None
