@@ -38,6 +38,9 @@ def task_model(profile: Profile) -> HfConfig:
             "num_heads": vision.attention_heads,
             "hidden_size": vision.hidden_size,
             "intermediate_size": vision.ffn_hidden_size,
+            # the same two widths in Qwen2-VL's words
+            "embed_dim": vision.hidden_size,
+            "mlp_ratio": vision.ffn_hidden_size / vision.hidden_size,
             "in_channels": vision.in_channels,
             "temporal_patch_size": vision.temporal_patch_size,
             "patch_size": vision.patch_size,
