@@ -94,8 +94,9 @@ def _generating(profile: Profile) -> Iterator[Fault]:
     """Check the layout that answers by the rules of the one that trains."""
     given = profile.generate
     if (given.text_layers is None) != (given.vision_layers is None):
+        missing = "text_layers" if given.text_layers is None else "vision_layers"
         yield Fault(
-            ("generate",),
+            ("generate", missing),
             "generate names the layers of one part only",
             "both lists count the same pipeline",
             "give text_layers and vision_layers, or neither",
