@@ -5,7 +5,6 @@ import random
 import shutil
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import golden_inputs
 import pytest
@@ -13,6 +12,7 @@ import torch
 from addressed import hf_tensors, layout
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from real_models import real_model
 from safetensors.torch import load_file, save_file
 from taskpack.weights import Layout, hf_to_mm, mm_to_hf, read_hf_config, resplit, verify_equal
 from taskpack.weights.rows import entries
@@ -124,44 +124,3 @@ def load_all(folder: Path) -> dict[str, torch.Tensor]:
     for path in folder.glob("*.safetensors"):
         found |= load_file(str(path))
     return found
-
-
-def real_model(family: str, *, tied: bool) -> Any:
-    import transformers
-
-    text = {
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 4,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "vocab_size": 320,
-        "max_position_embeddings": 256,
-        "tie_word_embeddings": tied,
-        "rope_scaling": {"type": "mrope", "rope_type": "default", "mrope_section": [1, 1, 2]},
-    }
-    if family == "qwen2_5_vl":
-        vision = {
-            "depth": 2,
-            "hidden_size": 32,
-            "intermediate_size": 40,
-            "num_heads": 4,
-            "out_hidden_size": 64,
-            "fullatt_block_indexes": [1],
-        }
-        config = transformers.Qwen2_5_VLConfig(
-            text_config=text, vision_config=vision, tie_word_embeddings=tied
-        )
-        kind = transformers.Qwen2_5_VLForConditionalGeneration
-    else:
-        vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 2}
-        config = transformers.Qwen2VLConfig(
-            text_config=text, vision_config=vision, tie_word_embeddings=tied
-        )
-        kind = transformers.Qwen2VLForConditionalGeneration
-    torch.manual_seed(5)
-    model = kind(config).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.normal_(0, 0.05)
-    return model

@@ -47,8 +47,7 @@ def expand_rank(peft_dir: Path, model: HfConfig, out_dir: Path) -> int:
     infos = {
         item.pieces[0].tensor: adapter.side.infos[item.address] for item in adapter.side.stored
     }
-    own = {item.base.mm: item for item in adapter.adapted}
-    present = {name for item in own.values() for name in item.a.tensors}
+    present = {name for item in adapter.adapted for name in item.a.tensors}
     fused = [
         item
         for item in adapted_entries(

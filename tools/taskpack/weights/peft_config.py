@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckpointError, TaskpackError, raise_collected, shorten
-from taskpack.weights.rows import pattern_of
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -29,8 +28,24 @@ _UNSUPPORTED = {
     "use_qalora": "the inputs are pooled before lora_A",
     "arrow_config": "the adapters are routed",
     "alora_invocation_tokens": "the adapter is on for some tokens only",
+    "kasa_config": "the base was changed when training began",
+    "monteclora_config": "the factors are drawn at random",
 }
 """Settings under which `W + scale * B @ A` is not the model that was trained."""
+
+_PLAIN = {
+    *("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias"),
+    *("modules_to_save", "target_modules", "exclude_modules", "init_lora_weights"),
+    *("layers_to_transform", "layers_pattern", "target_modules_to_tie", "ensure_weight_tying"),
+    *("task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision"),
+    *("inference_mode", "lora_dropout", "megatron_config", "megatron_core", "runtime_config"),
+    *("loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config"),
+    *("qalora_group_size", "enable_lora", "merge_weights"),
+}
+"""Settings that are read here, or that do not change the math."""
+
+_CHANGED_BASE = ("pissa", "corda", "olora", "loftq", "lora_ga")
+"""Initialisations that take something out of the base weights, or quantize them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +123,16 @@ def _patterns(config: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def _faults(config: Mapping[str, Any], path: Path) -> list[TaskpackError]:
     used = {key: why for key, why in _UNSUPPORTED.items() if config.get(key)}
+    for key in sorted(config.keys() - _PLAIN - _UNSUPPORTED.keys()):
+        if config[key]:
+            used[key] = "it is not known what this does to the weights"
     if config.get("peft_type", "LORA") != "LORA":
         used["peft_type"] = f"it is {config['peft_type']}, not LORA"
     if config.get("bias", "none") != "none":
         used["bias"] = "biases were trained"
+    start = config.get("init_lora_weights")
+    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASE):
+        used["init_lora_weights"] = f"{start} changed the base weights when training began"
     return [
         CheckpointError(
             f"the adapter uses {key}",
@@ -131,8 +152,9 @@ def peft_config_text(modules: Collection[str], *, r: int, alpha: float) -> str:
         r: LoRA rank.
         alpha: LoRA alpha.
     """
-    patterns = sorted({pattern_of(module + ".").rstrip(".") for module in modules})
-    targets = "|".join(re.escape(pattern).replace(r"\*", r"\d+") for pattern in patterns)
+    # a number at the end is part of a name, such as the projector's mlp.0, not that of a layer
+    patterns = {re.sub(r"(?<=\.)\d+(?=\.)", "*", module) for module in modules}
+    targets = "|".join(re.escape(name).replace(r"\*", r"\d+") for name in sorted(patterns))
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
