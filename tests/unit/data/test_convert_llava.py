@@ -200,13 +200,14 @@ def test_images_are_looked_for_below_the_media_root(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"rows": []}', "starts with '{', not with '['"),
+        ('"rows"', "starts with '\"', neither with '[' nor with '{'"),
+        ('{"rows": []}', "conversations is None, not a list of turns"),
         ('[{"id": "a"', "is not valid JSON"),
         ("[{'id': 'a'}]", "is not valid JSON"),
         ("", "starts with ''"),
     ],
 )
-def test_a_file_that_is_not_an_array_is_refused(
+def test_a_file_without_rows_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, message: str
 ) -> None:
     source = tmp_path / "rows.json"
@@ -243,7 +244,7 @@ def test_the_input_is_never_the_output(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     peaks = []
-    for count in (1000, 5000):
+    for count in (10_000, 30_000):
         source = save(tmp_path, [row(str(number)) for number in range(count)], f"{count}.json")
         tracemalloc.start()
         convert_llava([source], tmp_path / f"{count}.out", on_bad=OnBad.FAIL)

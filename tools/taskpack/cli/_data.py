@@ -7,23 +7,51 @@ import json
 import sys
 from pathlib import Path
 
+FORMATS = (
+    "llava", "sharegpt", "openai", "llama-factory", "alpaca", "mindspeed-mm", "ms-swift",
+    "geometry3k",
+)  # fmt: skip
+
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of this group."""
-    group = commands.add_parser("data", help="make data files that MindSpeed-MM reads")
+    group = commands.add_parser("data", help="make and check data files that MindSpeed-MM reads")
     verbs = group.add_subparsers(dest="verb", required=True, metavar="VERB")
+    _add_convert(verbs)
+
+
+def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     convert = verbs.add_parser(
         "convert",
-        help="convert LLaVA files (human/gpt turns) to MindSpeed-MM rows",
-        description="Convert JSON files to one file of MindSpeed-MM rows; every row is counted.",
+        help="convert rows of any known format to MindSpeed-MM rows",
+        description="Convert files of rows to one file of MindSpeed-MM rows; every row is counted. "
+        "Inputs are JSON arrays, JSON lines (both also as gzip) or parquet; OUT is an array, or "
+        "lines when its name ends in .jsonl.",
     )
-    convert.add_argument("inputs", nargs="+", type=Path, metavar="IN", help="JSON arrays of rows")
+    convert.add_argument("inputs", nargs="+", type=Path, metavar="IN", help="files or patterns")
     convert.add_argument("output", type=Path, metavar="OUT", help="the file to write")
     convert.add_argument(
-        "--from", dest="form", choices=["llava"], required=True, help="form of the input rows"
+        "--from", dest="form", choices=FORMATS, help="format of the rows (default: found out)"
     )
     convert.add_argument(
-        "--media-root", type=Path, metavar="DIR", help="folder of the images (default: IN's folder)"
+        "--media", choices=["images", "videos"], help="kind of media (default: the first row's)"
+    )
+    convert.add_argument(
+        "--media-root", type=Path, metavar="DIR", help="folder of the media (default: IN's folder)"
+    )
+    convert.add_argument(
+        "--relative-to", type=Path, metavar="DIR", help="spell media paths from here: data.dir"
+    )
+    convert.add_argument(
+        "--max-samples", type=_count, metavar="N", help="read only the first N rows"
+    )
+    convert.add_argument(
+        "--split", type=_shares, default=(), metavar="A,B", help="shares: OUT_train, OUT_val, ..."
+    )
+    convert.add_argument("--shuffle", action="store_true", help="write the rows in a drawn order")
+    convert.add_argument("--seed", type=_count, default=42, help="start of draws (default: 42)")
+    convert.add_argument(
+        "--shard", type=_shard, metavar="I/N", help="convert the I-th of N runs of rows, from 0"
     )
     convert.add_argument(
         "--on-bad",
@@ -31,13 +59,36 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         default="fail",
         help="fail: write nothing; drop: leave bad rows out; list: only name every bad row",
     )
+    convert.add_argument(
+        "--fix", action="store_true", help="repair markers where only one way is right; list them"
+    )
     convert.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     convert.add_argument("--json", action="store_true", help="print the account as JSON")
     convert.set_defaults(run=_convert)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(share) for share in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers") from None
+
+
+def _shard(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not slash or not part.isdecimal() or not parts.isdecimal() or int(part) >= int(parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not I/N with I from 0 to N-1")
+    return int(part), int(parts)
+
+
 def _convert(args: argparse.Namespace) -> int:
-    from taskpack.data import Finding, OnBad, convert_llava
+    from taskpack.data import ConvertOptions, Finding, Format, Media, OnBad, convert
 
     on_bad = OnBad(args.on_bad)
 
@@ -45,13 +96,26 @@ def _convert(args: argparse.Namespace) -> int:
         if on_bad is not OnBad.FAIL:
             print(finding, file=sys.stderr)
 
-    account = convert_llava(
+    options = ConvertOptions(
+        form=Format(args.form) if args.form else None,
+        media=Media(args.media) if args.media else None,
+        media_root=args.media_root,
+        relative_to=args.relative_to,
+        max_samples=args.max_samples,
+        split=args.split,
+        shuffle=args.shuffle,
+        seed=args.seed,
+        on_bad=on_bad,
+        fix=args.fix,
+        shard=args.shard,
+        overwrite=args.overwrite,
+    )
+    account = convert(
         args.inputs,
         args.output,
-        media_root=args.media_root,
-        on_bad=on_bad,
-        overwrite=args.overwrite,
+        options,
         report=report,
+        tell=lambda line: print(line, file=sys.stderr),
     )
     print(json.dumps(account.to_json()) if args.json else account.summary())
-    return 1 if on_bad is OnBad.LIST and account.counts else 0
+    return 1 if on_bad is OnBad.LIST and account.found.bad else 0

@@ -1,6 +1,17 @@
 """Data files in the form MindSpeed-MM reads."""
 
-from taskpack.data.convert import Conversion, OnBad, convert_llava
-from taskpack.data.llava import Finding
+from taskpack.data.convert import Conversion, ConvertOptions, OnBad, convert, convert_llava
+from taskpack.data.findings import Finding
+from taskpack.data.formats import Format
+from taskpack.data.rows import Media
 
-__all__ = ["Conversion", "Finding", "OnBad", "convert_llava"]
+__all__ = [
+    "Conversion",
+    "ConvertOptions",
+    "Finding",
+    "Format",
+    "Media",
+    "OnBad",
+    "convert",
+    "convert_llava",
+]

@@ -1,21 +1,24 @@
-"""LLaVA files to one MindSpeed-MM file, row by row, whatever their size."""
+"""Files of rows in any known format to one MindSpeed-MM file, row by row, whatever their size."""
 
 from __future__ import annotations
 
-import json
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import IO
 
-from taskpack.data.llava import Finding, Row, RowReader
-from taskpack.errors import DatasetError, HostError
-
-SHOWN_FINDINGS = 10
-KEPT_FINDINGS = 1000
+from taskpack.data.draft import Row
+from taskpack.data.findings import Finding, Findings
+from taskpack.data.formats import Format
+from taskpack.data.json_rows import RawRow
+from taskpack.data.media import Extracted, MediaPlace
+from taskpack.data.outputs import Outputs, check_outputs, output_paths
+from taskpack.data.probe import FileForm, probe_files
+from taskpack.data.progress import Meter
+from taskpack.data.rows import Media, RowReader
+from taskpack.data.sources import broken, expand_inputs, read_rows
+from taskpack.errors import DatasetError
 
 
 class OnBad(Enum):
@@ -29,44 +32,198 @@ class OnBad(Enum):
     """Report every bad row one by one, write nothing."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertOptions:
+    """How a conversion goes."""
+
+    form: Format | None = None
+    """Format of the rows; None finds it out per file."""
+    media: Media | None = None
+    """Kind of media; None takes that of the first row that has any."""
+    media_root: Path | None = None
+    """Folder of the media; None is the folder of each input."""
+    relative_to: Path | None = None
+    """Folder that paths in the output start from; None is the media root."""
+    max_samples: int | None = None
+    """Rows to read; None reads all."""
+    split: tuple[float, ...] = ()
+    """Shares of the rows that go to train, val and test."""
+    shuffle: bool = False
+    """True writes the rows in an order drawn by `seed`."""
+    seed: int = 42
+    """Start of every random draw."""
+    on_bad: OnBad = OnBad.FAIL
+    """What a bad row does."""
+    fix: bool = False
+    """True repairs markers where only one way is right."""
+    shard: tuple[int, int] | None = None
+    """Convert only the i-th (from 0) of n runs of rows."""
+    overwrite: bool = False
+    """True replaces an output that is already there."""
+
+
 @dataclass(slots=True)
 class Conversion:
-    """The account of one conversion: `read == written + dropped` for a file that was written."""
+    """The account of one conversion: `read == written + bad` for a file that was written."""
 
     read: int = 0
-    written: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Rows left out, by the first fault of each."""
     text_only: int = 0
     with_system: int = 0
     """Rows with a system message; the trainer drops them while `data.system_tag` is unset."""
-    findings: list[Finding] = field(default_factory=list)
-    """The first thousand faults; `counts` has them all."""
-    counts: Counter[str] = field(default_factory=Counter)
+    written: int = 0
+    repaired: int = 0
+    extracted: int = 0
+    """Images that rows carried in themselves, now files."""
+    forms: list[FileForm] = field(default_factory=list)
+    found: Findings = field(default_factory=Findings)
+    outputs: dict[str, int] = field(default_factory=dict)
+    """Rows of each output file."""
 
     def to_json(self) -> dict[str, object]:
         """Give the account as plain values."""
         return {
             "rows": self.read,
             "written": self.written,
-            "dropped": dict(self.dropped),
+            "dropped": dict(self.found.bad_rows),
             "text_only": self.text_only,
             "with_system": self.with_system,
-            "counts": dict(self.counts),
-            "findings": [
-                {"file": f.file, "row": f.row, "id": f.id, "kind": f.kind, "message": f.message}
-                for f in self.findings
-            ],
+            "repaired": self.repaired,
+            "extracted": self.extracted,
+            "formats": {str(form.path): form.form.value for form in self.forms},
+            "outputs": self.outputs,
+            "counts": dict(self.found.counts),
+            "findings": [finding.to_json() for finding in self.found.kept],
         }
 
     def summary(self) -> str:
         """Account for every row in one line."""
-        reasons = ", ".join(f"{count} {kind}" for kind, count in sorted(self.dropped.items()))
-        bad = sum(self.dropped.values())
+        bad_rows = sorted(self.found.bad_rows.items())
+        reasons = ", ".join(f"{count} {kind}" for kind, count in bad_rows)
+        bad = self.found.bad
+        more = f", {self.repaired} repaired" if self.repaired else ""
+        more += f", {self.extracted} images extracted" if self.extracted else ""
         return (
             f"{self.read} rows read, {self.written} written ({self.text_only} text only, "
-            f"{self.with_system} with a system message), {bad} bad{': ' if bad else ''}{reasons}"
+            f"{self.with_system} with a system message), {bad} bad{': ' if bad else ''}"
+            f"{reasons}{more}"
         )
+
+
+Report = Callable[[Finding], None]
+Tell = Callable[[str], None]
+
+
+def convert(
+    inputs: Sequence[Path],
+    output: Path,
+    options: ConvertOptions,
+    *,
+    report: Report = lambda _finding: None,
+    tell: Tell = lambda _line: None,
+) -> Conversion:
+    """Write the rows of files as MindSpeed-MM rows; memory does not grow with them.
+
+    Args:
+        inputs: Files or patterns, converted in this order.
+        output: The file to write, lines for `.jsonl`; it appears only when it is complete.
+        options: How.
+        report: Called with every fault as it is found.
+        tell: Called with every repair and with what each file was taken for.
+
+    Raises:
+        DatasetError: A file is unreadable, or a row is bad and `on_bad` is FAIL.
+        HostError: The output is already there.
+        ProfileError: Options contradict each other.
+    """
+    files = expand_inputs(inputs)
+    paths = output_paths(output, options.split, options.shard)
+    check_outputs(files, paths, overwrite=options.overwrite)
+    forms = probe_files(files, options.form, options.media)
+    if options.form is None:
+        for form in forms:
+            tell(str(form))
+    account = Conversion(forms=forms)
+    extracted = Extracted(
+        output.with_name(output.stem + "_media"), dry=options.on_bad is OnBad.LIST
+    )
+    outputs = Outputs(paths, options.split, options.seed, shuffle=options.shuffle)
+    try:
+        _Run(options, account, extracted, report, tell).write(forms, outputs)
+        outputs.finish()
+        if options.on_bad is OnBad.FAIL and account.found.bad:
+            raise _bad_rows(account)
+        if options.on_bad is not OnBad.LIST:
+            if not outputs.rows:
+                raise _nothing_left(account, files)
+            outputs.rename(extracted)
+            account.written, account.outputs = outputs.rows, outputs.counts
+    finally:
+        outputs.discard()
+        shutil.rmtree(extracted.partial, ignore_errors=True)
+    account.extracted = extracted.files
+    return account
+
+
+@dataclass(slots=True)
+class _Run:
+    options: ConvertOptions
+    account: Conversion
+    extracted: Extracted
+    report: Report
+    tell: Tell
+
+    def write(self, forms: Sequence[FileForm], outputs: Outputs) -> None:
+        """Send every good row to its output."""
+        start, stop = self._bounds(forms)
+        number = 0
+        with Meter(sum(form.path.stat().st_size for form in forms)) as meter:
+            for form in forms:
+                reader = self._reader(form)
+                last = None
+                for raw in read_rows(form.path, meter):
+                    if stop is not None and number >= stop:
+                        return
+                    if number >= start:
+                        if raw.fault and self.options.on_bad is OnBad.FAIL:
+                            raise broken(form.path, raw, last)
+                        meter.add_rows(1)
+                        self._convert(reader, raw, number, outputs)
+                    number += 1
+                    last = raw
+
+    def _convert(self, reader: RowReader, raw: RawRow, number: int, outputs: Outputs) -> None:
+        account = self.account
+        account.read += 1
+        row = reader.read(raw, number)
+        if isinstance(row, Row):
+            try:
+                outputs.add(row.encode(), number)
+            except UnicodeEncodeError as error:
+                row = reader.unwritable(raw, error)
+            else:
+                account.text_only += not row.images and not row.videos
+                account.with_system += row.has_system
+                if reader.repaired:
+                    account.repaired += 1
+                    self.tell(f"{reader.file} row {raw.number}: {reader.repaired}")
+                return
+        account.found.add(row)
+        for finding in row:
+            self.report(finding)
+
+    def _bounds(self, forms: Sequence[FileForm]) -> tuple[int, int | None]:
+        limit, shard = self.options.max_samples, self.options.shard
+        if shard is None:
+            return 0, limit
+        total = sum(1 for form in forms for _ in read_rows(form.path))
+        total = total if limit is None else min(total, limit)
+        part, parts = shard
+        return total * part // parts, total * (part + 1) // parts
+
+    def _reader(self, form: FileForm) -> RowReader:
+        root = self.options.media_root or form.path.parent
+        place = MediaPlace(root, self.options.relative_to or root, self.extracted)
+        return RowReader(str(form.path), form.form, place, form.media, self.options.fix)
 
 
 def convert_llava(
@@ -76,149 +233,19 @@ def convert_llava(
     media_root: Path | None = None,
     on_bad: OnBad = OnBad.FAIL,
     overwrite: bool = False,
-    report: Callable[[Finding], None] = lambda _finding: None,
 ) -> Conversion:
-    """Write the rows of LLaVA files as one MindSpeed-MM file; memory does not grow with them.
-
-    Args:
-        inputs: JSON files, each an array of rows, converted in this order.
-        output: The file to write; it appears only when it is complete.
-        media_root: Folder of the images; by default the folder of each input.
-        on_bad: What a bad row does.
-        overwrite: Replace an output that is already there.
-        report: Called with every fault as it is found.
-
-    Raises:
-        DatasetError: A file is unreadable, or a row is bad and `on_bad` is FAIL.
-        HostError: The output is already there.
-    """
-    _check_paths(inputs, output, overwrite=overwrite)
-    account = Conversion()
-    partial = output.with_name(output.name + ".partial")
-    output.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with partial.open("w", encoding="utf-8") as stream:
-            rows = _good_rows(inputs, media_root, account, report)
-            _write_array(stream, rows, account)
-        if on_bad is OnBad.FAIL and account.counts:
-            raise _bad_rows(account)
-        if on_bad is not OnBad.LIST:
-            if not account.written:
-                raise _nothing_left(account, inputs)
-            partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
-    return account
-
-
-def _check_paths(inputs: Sequence[Path], output: Path, *, overwrite: bool) -> None:
-    if any(output.resolve() == path.resolve() for path in inputs):
-        raise HostError(
-            f"{output} is both input and output",
-            where=str(output),
-            why="rows are read while others are written",
-            fix="name another output file",
-        )
-    if output.exists() and not overwrite:
-        raise HostError(
-            f"{output} is already there",
-            where=str(output),
-            why="a data file is never replaced without being asked",
-            fix="name another file, or add --overwrite",
-        )
-
-
-def _good_rows(
-    inputs: Sequence[Path],
-    media_root: Path | None,
-    account: Conversion,
-    report: Callable[[Finding], None],
-) -> Iterator[Row]:
-    for path in inputs:
-        reader = RowReader(str(path), media_root or path.parent)
-        for number, value in enumerate(iterate_array(path)):
-            account.read += 1
-            row = reader.read(number, value)
-            if isinstance(row, Row):
-                yield row
-                continue
-            account.dropped[row[0].kind] += 1
-            for finding in row:
-                account.counts[finding.kind] += 1
-                report(finding)
-                if len(account.findings) < KEPT_FINDINGS:
-                    account.findings.append(finding)
-
-
-def iterate_array(path: Path) -> Iterator[object]:
-    """Yield the elements of a JSON array without reading the whole file.
-
-    Raises:
-        DatasetError: The file is absent, not JSON, or not an array.
-        HostError: The reader is not installed.
-    """
-    try:
-        import ijson
-    except ModuleNotFoundError:
-        raise HostError(
-            "this Python has no ijson",
-            where=sys.executable,
-            why="it reads rows one by one, so that memory does not grow with the file",
-            fix="pip install 'taskpack[data]'",
-        ) from None
-    if not path.is_file():
-        raise DatasetError(
-            f"there is no file {path}",
-            where=str(path),
-            why="it was named as input",
-            fix="check the path; it is relative to the current folder",
-        )
-    try:
-        with path.open("rb") as stream:
-            _require_array(path, stream)
-            yield from ijson.items(stream, "item", use_float=True)
-    except ijson.JSONError as error:
-        raise DatasetError(
-            f"{path.name} is not valid JSON: {error}",
-            where=str(path),
-            why="the trainer reads strict JSON; a file that was cut off ends like this",
-            fix="write the file again, as one array of rows",
-        ) from error
-
-
-def _require_array(path: Path, stream: IO[bytes]) -> None:
-    head = stream.read(4096).lstrip(b"\xef\xbb\xbf \t\r\n")
-    if head[:1] != b"[":
-        raise DatasetError(
-            f"{path.name} starts with {head[:1].decode(errors='replace')!r}, not with '['",
-            where=str(path),
-            why="a LLaVA file is one JSON array of rows",
-            fix="wrap the rows in [ and ], separated by commas",
-        )
-    stream.seek(3 if stream.seek(0) == 0 and stream.read(3) == b"\xef\xbb\xbf" else 0)
-
-
-def _write_array(stream: IO[str], rows: Iterator[Row], account: Conversion) -> None:
-    stream.write("[")
-    for row in rows:
-        stream.write(",\n" if account.written else "\n")
-        stream.write(json.dumps(row.to_json(), ensure_ascii=False))
-        account.written += 1
-        account.text_only += not row.images
-        account.with_system += row.messages[0]["role"] == "system"
-    stream.write("\n]\n")
+    """Convert LLaVA files; see `convert`."""
+    options = ConvertOptions(
+        form=Format.LLAVA, media_root=media_root, on_bad=on_bad, overwrite=overwrite
+    )
+    return convert(inputs, output, options)
 
 
 def _bad_rows(account: Conversion) -> DatasetError:
-    shown = [str(finding) for finding in account.findings[:SHOWN_FINDINGS]]
-    rest = sum(account.counts.values()) - len(shown)
-    if rest:
-        shown.append(f"and {rest} more")
-    bad = sum(account.dropped.values())
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(account.counts.items()))
+    found = account.found
     return DatasetError(
-        f"{bad} of {account.read} rows cannot be converted ({kinds})",
-        where="\n         ".join(shown),
+        f"{found.bad} of {account.read} rows cannot be converted ({found.kinds()})",
+        where="; ".join(found.first()),
         why="the trainer stops at such a row, or drops it silently",
         fix="correct them, or leave them out: --on-bad drop (--on-bad list shows them all)",
     )

@@ -29,7 +29,7 @@ FROZEN_PREFIXES = {
     "projector": ("visual.merger.",),
 }
 USER_SEQ_LENGTH = 1024
-PACKAGES = ("torch", "transformers", "peft", "tokenizers", "safetensors", "PIL", "ijson")
+PACKAGES = ("torch", "transformers", "peft", "tokenizers", "safetensors", "PIL")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from taskpack.data import convert_llava
-from taskpack.data.convert import iterate_array
+from taskpack.data.sources import read_values
 from taskpack.errors import DatasetError, HostError
 
 ROWS_FILE = Path(__file__).with_name("sample_rows.json")
@@ -85,7 +85,7 @@ def take_user_rows(file: Path, target: Path, *, media_root: Path | None) -> str:
         DatasetError: The file is of neither form, or rows of it are bad.
     """
     root = (media_root or file.parent).resolve()
-    first = next(iterate_array(file), None)
+    first = next(read_values(file), None)
     if isinstance(first, dict) and "conversations" in first:
         account = convert_llava([file], target, media_root=root, overwrite=True)
         _make_absolute(target, target, root)
@@ -103,7 +103,7 @@ def take_user_rows(file: Path, target: Path, *, media_root: Path | None) -> str:
 
 def _make_absolute(file: Path, target: Path, root: Path) -> int:
     """Point image paths at their real place, since the scratch checkout has another data.dir."""
-    rows: list[Any] = list(iterate_array(file))
+    rows: list[Any] = list(read_values(file))
     for row in rows:
         if isinstance(row, dict) and isinstance(row.get("images"), list):
             row["images"] = [str(root / str(name)) for name in row["images"]]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from taskpack.data.convert import iterate_array
+from taskpack.data.sources import read_values
 from taskpack.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def read_rows(data: Mapping[str, Any]) -> tuple[list[Row], int]:
     rows: list[Row] = []
     dropped = read = 0
     for file in str(basic["dataset"]).split(","):
-        for value in iterate_array(Path(file)):
+        for value in read_values(Path(file)):
             if limit is not None and read >= limit:
                 break
             row = _row(value, read, names)
