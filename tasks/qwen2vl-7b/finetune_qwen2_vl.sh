@@ -190,6 +190,7 @@ check_start() {
   check_checkpoint LOAD_PATH "$LOAD_PATH" '' "${layout[@]}"
   check_base LOAD_PATH "$LOAD_PATH" ''
   check_save_path
+  check_save_layout "${layout[@]}"
   check_hf_folder ckpt/hf_path/Qwen2-VL-7B-Instruct
   check_data "${data_files[@]}"
 }

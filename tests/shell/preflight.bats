@@ -176,3 +176,13 @@ teardown() {
   run -3 --separate-stderr finetune
   has_error "the checkpoint folder '$MM' does not exist" "BASE_PATH"
 }
+
+@test "an earlier run of another layout in SAVE_PATH is refused" {
+  mkdir save_dir
+  echo 5000 >save_dir/latest_checkpointed_iteration.txt
+  sed 's/"tp": 2,/"tp": 1,/' "$MM/taskpack_layout.json" >save_dir/taskpack_layout.json
+  run -3 --separate-stderr finetune
+  has_error 'these weights have "tp": 1, the profile has "tp": 2' "set another SAVE_PATH"
+  SAVE_PATH=other run -0 --separate-stderr finetune
+  started
+}

@@ -131,21 +131,35 @@ bare_line() {
   sed 's/^[[:space:]]*//; s/[[:space:]]*$//; s/,$//' <<<"$1"
 }
 
-# check_layout <folder> <expected line>...: taskpack_layout.json against the profile
+# check_layout <folder> <line>...: taskpack_layout.json of the weights that are loaded
 check_layout() {
-  local file=$1/taskpack_layout.json line expected key found
+  local file=$1/taskpack_layout.json
   if [[ ! -f $file ]]; then
     note "note: $file is absent, so the layout of these weights is not checked"
     return
   fi
-  for line in "${@:2}"; do
+  compare_layout "$file" "weights of another layout load as partly random weights, without an error" \
+    "convert again for this profile: $CONVERT" "${@:2}"
+}
+
+# check_save_layout <line>...: an earlier run into SAVE_PATH must have been one of this layout
+check_save_layout() {
+  local file=$SAVE_PATH/taskpack_layout.json
+  if [[ -f $file ]]; then
+    compare_layout "$file" "checkpoints of two layouts in one folder cannot be told apart" \
+      "set another SAVE_PATH, or move the earlier run away" "$@"
+  fi
+}
+
+# compare_layout <file> <why> <fix> <line>...: the layout file against the profile
+compare_layout() {
+  local file=$1 line expected key found
+  for line in "${@:4}"; do
     expected=$(bare_line "$line")
     key=${expected%%:*}
     found=$(bare_line "$(grep -m 1 -F -- "$key:" "$file" || true)")
     if [[ $found != "$expected" ]]; then
-      problem 3 "these weights have ${found:-no $key}, the profile has $expected" "$file" \
-        "weights of another layout load as partly random weights, without an error" \
-        "convert again for this profile: $CONVERT"
+      problem 3 "these weights have ${found:-no $key}, the profile has $expected" "$file" "$2" "$3"
     fi
   done
 }

@@ -16,6 +16,9 @@ VPP2 = (
     "parallel.vision_layers=[[32, 0, 0, 0], [0, 0, 0, 0]]",
 )
 
+FROZEN_STAGE = ("parallel.text_layers=[0, 13, 9, 9, 9, 9, 9, 6]",)
+SHARED_SEQUENCES = ("parallel.cp=2", "platform.nodes=4")
+
 Load = Callable[..., Profile]
 
 
@@ -66,9 +69,17 @@ def test_virtual_stages_pass_their_flag(load: Load) -> None:
     assert flags(load(*VPP2))["--virtual-pipeline-model-parallel-size"] == ("2",)
 
 
+@pytest.mark.parametrize("release", ["2.1.0", "26.1.0"])
+def test_sharing_sequences_names_the_algorithm_on_every_release(release: str, load: Load) -> None:
+    ring = (*SHARED_SEQUENCES, "parallel.cp_algo=megatron_cp_algo", f"release={release}")
+    assert flags(load(*ring))["--context-parallel-algo"] == ("megatron_cp_algo",)
+    passes = "--context-parallel-algo" in flags(load(f"release={release}"))
+    assert passes == (release == "26.1.0")
+
+
 def test_a_stage_that_trains_nothing_gets_a_dummy_optimizer(load: Load) -> None:
     assert "--enable-dummy-optimizer" not in flags(load())
-    profile = load("parallel.text_layers=[0, 13, 9, 9, 9, 9, 9, 6]")
+    profile = load(*FROZEN_STAGE)
     assert "--enable-dummy-optimizer" in flags(profile)
 
 
@@ -121,7 +132,9 @@ def test_a_global_batch_is_a_setting_of_its_own(load: Load) -> None:
 
 
 @pytest.mark.parametrize("release", ["2.1.0", "2.2.0", "2.3.0", "26.0.0", "26.1.0"])
-@pytest.mark.parametrize("overrides", [(), VPP2, ("resume.iteration=40",)])
+@pytest.mark.parametrize(
+    "overrides", [(), VPP2, ("resume.iteration=40",), FROZEN_STAGE, SHARED_SEQUENCES]
+)
 def test_every_flag_is_known_to_the_release_and_so_is_its_value(
     release: str, overrides: tuple[str, ...], load: Load
 ) -> None:
