@@ -209,3 +209,11 @@ def test_a_source_that_is_no_model_is_named(what: str, tmp_path: Path, capsys: C
         hf.mkdir()
     said = Refusals(capsys)(3, "convert", "hf-to-mm", "--hf", hf, "--mm", mm, *layout(), out=mm)
     assert "HF folder" in said and str(hf) in said
+
+
+@pytest.mark.parametrize(
+    "words", ["", "--bogus", "--base_save_dir a --lora_r x", "--lora_target_modules"]
+)
+def test_the_stock_merge_script_with_wrong_words_is_refused(words: str, capsys: Capture) -> None:
+    command = ("mm-convert", "merge_base_lora_weight", *words.split())
+    assert "--help" in Refusals(capsys)(2, *command)

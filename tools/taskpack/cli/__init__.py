@@ -18,7 +18,8 @@ from typing import NoReturn
 
 from taskpack import __version__
 from taskpack.cli import _data, _lora, _mm_convert, _rehearse, _render, _weights
-from taskpack.errors import HostError, ProfileError, TaskpackError
+from taskpack.cli._parser import Parser
+from taskpack.errors import HostError, TaskpackError
 
 
 class _Terminated(BaseException):
@@ -29,21 +30,9 @@ def _on_sigterm(_signum: int, _frame: FrameType | None) -> NoReturn:
     raise _Terminated
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong command line like any other fault."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ProfileError(
-            message,
-            where=self.prog,
-            why="the command takes its words as its help shows them",
-            fix=f"{self.prog} --help",
-        )
-
-
 def build_parser() -> argparse.ArgumentParser:
     """Build the parser of every command."""
-    parser = _Parser(
+    parser = Parser(
         prog="taskpack",
         description="One profile per model, from HF weights to a tuned model on Ascend NPUs.",
     )

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from taskpack.cli._weights_args import count
+from taskpack.cli._parser import Parser
+from taskpack.cli._weights_args import add_device, count, note_device
 
 if TYPE_CHECKING:
     from taskpack.weights import Options
@@ -48,15 +49,18 @@ def _run(args: argparse.Namespace) -> int:
 def _merge(arguments: Sequence[str], options: Options, *, as_json: bool) -> int:
     from taskpack.weights.mm_convert import merge_base_lora_weight
 
-    parser = argparse.ArgumentParser(prog="taskpack mm-convert merge_base_lora_weight")
+    parser = Parser(prog="taskpack mm-convert merge_base_lora_weight")
     for name in ("base_save_dir", "lora_save_dir", "merge_save_dir"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--lora_target_modules", nargs="+", required=True)
-    parser.add_argument("--lora_alpha", type=float, default=16)
-    parser.add_argument("--lora_r", type=int, default=8)
+    # the stock defaults, 16 and 8, would be a guess where the adapter tells its own
+    parser.add_argument("--lora_alpha", type=float)
+    parser.add_argument("--lora_r", type=int)
     parser.add_argument("--pp_size", type=int, default=1)
     parser.add_argument("--tp_size", type=int, default=1)
+    add_device(parser)
     given = parser.parse_args(arguments)
+    note_device(given)
     report = merge_base_lora_weight(
         given.base_save_dir,
         given.lora_save_dir,
