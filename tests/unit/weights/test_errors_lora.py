@@ -102,7 +102,7 @@ ADAPTERS = [
     ),
     (
         lambda state: state.update({f"{LAYER}.mlp.nope.lora_A.default.weight": torch.ones(4, 32)}),
-        "1 tensors are not of this model",
+        "modules that no base weight belongs to: text_decoder.decoder.layers.*.mlp.nope",
     ),
     (shaped("A"), "has shape []"),
     (

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from taskpack.cli._weights import finish, report
 from taskpack.cli._weights_args import (
     add_common,
+    add_device,
     add_dir,
     add_iteration,
     add_layout,
     add_scale,
+    note_device,
     read_layout_flags,
     read_merge,
     read_options,
@@ -41,12 +43,7 @@ def _add_adapter(parser: argparse.ArgumentParser, *, needed: bool = True) -> Non
     add_dir(parser, "--adapter", "adapter checkpoint, or peft folder", required=needed)
     add_dir(parser, "--task", "task folder with profile.yaml", required=False)
     add_scale(parser)
-    parser.add_argument(
-        "--device",
-        choices=("cpu",),
-        default="cpu",
-        help="the math is exact on the CPU, so every layout gives the same bits",
-    )
+    add_device(parser)
 
 
 def _register_merge(actions: Commands[argparse.ArgumentParser]) -> None:
@@ -110,6 +107,7 @@ def _run_merge(args: argparse.Namespace) -> int:
     from taskpack.weights import lora_merge
     from taskpack.weights.task import task_layout, task_model
 
+    note_device(args)
     merge = read_merge(args)
     done = lora_merge(
         args.base,
@@ -180,6 +178,7 @@ def _run_export(args: argparse.Namespace) -> int:
     targets: list[str] = []
     layout = task_layout(read_profile(args.task)) if args.task is not None else None
     if args.adapter is not None:
+        note_device(args)
         merge = read_merge(args)
         targets, lora = list(merge.targets), dict(merge.lora)
     done = export(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from taskpack.parallel import PipelineSplit
 if TYPE_CHECKING:
     from taskpack.profile import Profile
     from taskpack.weights import Layout, Options
+
+
+log = logging.getLogger(__name__)
 
 
 def add_dir(
@@ -93,6 +97,22 @@ def add_scale(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--targets", nargs="+", default=[], help="modules to merge; all by default")
     parser.add_argument("--alpha", type=float, help="LoRA alpha, where nothing else tells it")
     parser.add_argument("--r", type=int, help="LoRA rank")
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add the device of a merge, which others than the CPU cannot change."""
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "npu", "cuda"),
+        default="cpu",
+        help="the math is done in fp64 on the CPU, which gives every layout the same bits",
+    )
+
+
+def note_device(args: argparse.Namespace) -> None:
+    """Say so where another device was asked for."""
+    if args.device != "cpu":
+        log.info("--device %s: merged on the CPU, whose fp64 is exact", args.device)
 
 
 @dataclass(frozen=True)

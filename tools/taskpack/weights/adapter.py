@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from taskpack.errors import CheckpointError
+from taskpack.errors import CheckpointError, nearest, shorten
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.mm_checkpoint import NO_TENSOR
@@ -124,6 +124,11 @@ def peft_naming(naming: Naming) -> Naming:
     return tuple((own, PEFT_PREFIX + other) for own, other in naming)
 
 
+def module_in_peft(name: str) -> str:
+    """Give the module that a tensor of a peft folder belongs to, as the base model names it."""
+    return name.removeprefix(PEFT_PREFIX).partition(".lora_")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class AdapterSource:
     """An adapter that can be read.
@@ -161,6 +166,7 @@ def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSou
         for item in possible
         if item.a.mm.format(layer="*") in present or item.b.mm.format(layer="*") in present
     ]
+    _refuse_unknown_modules(infos, [e.mm for item in possible for e in (item.a, item.b)], where)
     stored = mm_side([e for item in adapted for e in (item.a, item.b)], layout)
     check_side(stored, infos, where=where, dropped={})
     dropped = dict.fromkeys(folder.without_tensor, NO_TENSOR)
@@ -198,6 +204,8 @@ def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> Adapte
     adapted = [
         item for item in possible if any(spell(name, naming) in tensors for name in _spelled(item))
     ]
+    known = [spell(name, naming) for item in possible for name in _spelled(item)]
+    _refuse_unknown_modules(infos, known, str(peft_dir))
     files = dict.fromkeys(tensors, ADAPTER_FILE)
     stored = hf_side(
         [e for item in adapted for e in (item.a, item.b)],
@@ -248,6 +256,32 @@ def peft_adapter_infos(peft_dir: Path) -> dict[Address, TensorInfo]:
         )
     tensors = read_safetensors(peft_dir / ADAPTER_FILE)
     return {(ADAPTER_FILE, "", name): info for name, info in tensors.items()}
+
+
+def _refuse_unknown_modules(
+    infos: Mapping[Address, TensorInfo], known: Sequence[str], where: str
+) -> None:
+    """Refuse adapter tensors of modules that the model cannot have one for.
+
+    Raises:
+        CheckpointError: There are some; with the nearest names.
+    """
+    patterns = {pattern_of(name.format(layer="*")) for name in known}
+    modules = sorted({pattern.partition(".lora_")[0] for pattern in patterns})
+    unknown = sorted(
+        {
+            pattern_of(name).partition(".lora_")[0]
+            for _, _, name in infos
+            if ".lora_" in name and pattern_of(name) not in patterns
+        }
+    )
+    if unknown:
+        raise CheckpointError(
+            f"the adapter has modules that no base weight belongs to: {shorten(unknown)}",
+            where=where,
+            why="an adapter changes the weight of its module, and nothing is left out silently",
+            fix=nearest(unknown[0], modules),
+        )
 
 
 def _spelled(item: Adapted) -> list[str]:

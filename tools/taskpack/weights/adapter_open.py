@@ -12,7 +12,9 @@ from taskpack.parallel import PipelineSplit
 from taskpack.weights.adapter import (
     Adapted,
     AdapterSource,
+    factors_of,
     mm_adapter,
+    module_in_peft,
     peft_adapter,
 )
 from taskpack.weights.delta import Delta
@@ -100,16 +102,18 @@ def open_adapter(
 def _peft_scales(
     source: AdapterSource, config: PeftConfig | None, lora: Mapping[str, Said], *, where: str
 ) -> dict[str, float]:
-    if config is None or not (config.ranks or config.alphas):
-        own: dict[str, Said] = {}
-        if config is not None:
-            own["adapter_config.json"] = (config.alpha, config.r)
-        alpha = agreed_alpha({**own, **lora}, source.r, where=where)
-        config = PeftConfig(source.r, alpha, rslora=config is not None and config.rslora)
+    own: dict[str, Said] = {}
+    if config is not None:
+        own["adapter_config.json"] = (config.alpha, config.r)
+    r = config.r if config is not None and config.ranks else source.r
+    alpha = agreed_alpha({**own, **lora}, r, where=where)
+    config = config or PeftConfig(r, alpha)
+    # patterns are about the names of modules, as the file spells them
+    modules = {item.pieces[0].tensor: module_in_peft(item.name) for item in source.side.stored}
     return {
-        name: config.scale(name.removesuffix(".weight"), item.a.shape[0])
+        name: config.scale(modules[factors.b], item.a.shape[0])
         for item in source.adapted
-        for name in item.base.tensors
+        for name, factors in factors_of(item.base).items()
     }
 
 

@@ -7,6 +7,7 @@ never ignored. `merge_base_lora_weight` stands for the stock merge script.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +27,12 @@ from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import known_alpha
 from taskpack.weights.merge import MergeReport, lora_merge
 from taskpack.weights.mm_folder import infer_layout, read_mm_folder
+from taskpack.weights.peft_config import ADAPTER_CONFIG
 from taskpack.weights.rows import Naming
 from taskpack.weights.run import Options
 from taskpack.weights.shape_dims import guess_model, infer_model
+
+log = logging.getLogger(__name__)
 
 CONVERTERS = {"Qwen2_5_VLConverter": "qwen2_5_vl", "Qwen2VLConverter": "qwen2_vl"}
 
@@ -210,8 +214,8 @@ def merge_base_lora_weight(
     out_dir: Path,
     *,
     targets: Sequence[str],
-    alpha: float,
-    r: int,
+    alpha: float | None,
+    r: int | None,
     tp_size: int,
     pp_size: int,
     options: Options,
@@ -320,7 +324,8 @@ def _lora_hf_to_mm(request: Request, options: Options) -> Account:
 
 def _lora_mm_to_hf(request: Request, options: Options) -> Account:
     _wants_canonical(request)
-    mm_dir, layout = request.path("mm_dir"), request.layout()
+    mm_dir, peft_dir = request.path("mm_dir"), request.path("save_hf_dir")
+    layout = request.layout()
     folder = read_mm_folder(mm_dir)
     model = infer_model(FAMILIES[request.family], folder.infos, layout, where=str(mm_dir))
     prefix = request.keys.get("common_model_config.model_prefix") or ""
@@ -328,12 +333,15 @@ def _lora_mm_to_hf(request: Request, options: Options) -> Account:
     naming: Naming = tuple(
         (own, f"{prefix}{other}") for own, other in model.family.namings[0 if new_names else -1]
     )
+    alpha = known_alpha(folder)
+    if alpha is None:
+        log.info("%s: no %s, since nothing in %s tells alpha", peft_dir, ADAPTER_CONFIG, mm_dir)
     return mm_to_peft(
         folder,
         model,
-        request.path("save_hf_dir"),
+        peft_dir,
         layout=layout,
-        alpha=known_alpha(folder),
+        alpha=alpha,
         naming=naming,
         options=options,
     )

@@ -18,8 +18,8 @@ from taskpack.weights.adapter_open import open_adapter
 from taskpack.weights.casts import Raw, raw_dtype, to_fp32
 from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_box
 from taskpack.weights.delta import Delta, Fp64
-from taskpack.weights.hf_export import with_saved_modules
 from taskpack.weights.hf_config import HfConfig, read_hf_config
+from taskpack.weights.hf_export import with_saved_modules
 from taskpack.weights.hf_folder import hf_source
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said
