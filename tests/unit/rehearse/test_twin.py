@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from taskpack.profile import Profile
+from taskpack.errors import ProfileError
+from taskpack.paths import task_dir
+from taskpack.profile import Profile, load_profile, profile_from_dict
 from taskpack.rehearse.twin import Wishes, narrow
 from taskpack.render import render_task
 
@@ -105,3 +107,33 @@ def test_narrow_widths_divide_by_tensor_parallel_ranks(profile: Profile, tp: int
     assert text.ffn_hidden_size % tp == 0
     assert text.hidden_size == text.attention_heads * text.head_dim
     assert sum(text.mrope_section) * 2 == text.head_dim
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"data": {"media": "videos"}}, "media videos cannot be rehearsed yet"),
+        (
+            {
+                "hf": {"online": True},
+                "parallel": {"tp": 8, "text_layers": (64,), "vision_layers": (32,)},
+                "tuning": {"mode": "full"},
+            },
+            "weights without a conversion cannot be rehearsed yet",
+        ),
+    ],
+)
+def test_what_the_stand_in_cannot_do_is_refused_by_name(
+    changes: dict[str, dict[str, Any]], what: str, profile: Profile
+) -> None:
+    data = profile.model_dump(mode="json", by_alias=True)
+    for section, values in changes.items():
+        data[section].update(values)
+    with pytest.raises(ProfileError) as caught:
+        narrow(profile_from_dict(data, where="asked"), Wishes("full"))
+    assert str(caught.value).splitlines()[0] == f"error: {what}"
+
+
+def test_another_family_is_refused_by_name() -> None:
+    with pytest.raises(ProfileError, match="the family qwen2_vl cannot be rehearsed yet"):
+        narrow(load_profile(task_dir("qwen2vl-2b") / "profile.yaml"), Wishes("full"))

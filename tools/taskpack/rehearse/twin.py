@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from taskpack.errors import ProfileError, raise_collected
 from taskpack.profile import Profile, profile_from_dict
 
 HEAD_DIM = 8
@@ -35,7 +37,11 @@ def narrow(profile: Profile, wishes: Wishes) -> Profile:
 
     It keeps family, release, layers, TP and PP lists, heads, query groups, vocabulary, token ids,
     LoRA settings, freezing and flags; it has the least number of nodes.
+
+    Raises:
+        ProfileError: The stand-in for the trainer cannot run such a task.
     """
+    raise_collected(list(_refusals(profile)))
     data: dict[str, Any] = profile.model_dump(mode="json", by_alias=True)
     _narrow_architecture(data["architecture"], tp=profile.parallel.tp)
     title = profile.title
@@ -58,6 +64,24 @@ def narrow(profile: Profile, wishes: Wishes) -> Profile:
     data["platform"]["nodes"] = profile.least_nodes
     _shorten(data, profile, wishes)
     return profile_from_dict(data, where=f"narrow twin of {profile.model}")
+
+
+def _refusals(profile: Profile) -> Iterator[ProfileError]:
+    """Name what the stand-in for the trainer does not do."""
+    beyond = {
+        "family": (profile.family != "qwen2_5_vl", f"the family {profile.family}"),
+        "parallel.fsdp2": (profile.parallel.fsdp2, "FSDP2"),
+        "hf.online": (profile.hf.online, "weights without a conversion"),
+        "data.media": (profile.data.media != "images", f"media {profile.data.media}"),
+    }
+    for key, (asked, what) in beyond.items():
+        if asked:
+            yield ProfileError(
+                f"{what} cannot be rehearsed yet",
+                where=f"tasks/{profile.model}/profile.yaml ({key})",
+                why="a rehearsal converts, trains and exports Qwen2.5-VL with pictures",
+                fix="rehearse a task without it; `taskpack plan` and dry runs still check this one",
+            )
 
 
 def _narrow_architecture(architecture: dict[str, Any], *, tp: int) -> None:
