@@ -1,10 +1,12 @@
 """The stock converter's commands, run as its guides write them."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 
 import golden_inputs
 import pytest
+import torch
 from taskpack.cli import main
 from test_goldens import EXPECTED, _tensors
 
@@ -81,6 +83,36 @@ def test_the_stock_merge_script(mm: Path, tmp_path: Path) -> None:
     sizes = ["--lora_alpha", "16", "--lora_r", "8", "--pp_size", "2", "--tp_size", "2"]
     assert main(["mm-convert", "merge_base_lora_weight", *words.split(), *targets, *sizes]) == 0
     assert golden_inputs.digests(tmp_path / "out") == EXPECTED["m_tp2pp2"]
+
+
+def test_an_adapter_without_alpha_is_converted_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    peft = golden_inputs.make_peft(tmp_path / "peft")
+    (peft / "adapter_config.json").unlink()
+    there = {"mm_dir": tmp_path / "mm", "hf_config.hf_dir": peft, **parallel(TP1), **CANONICAL}
+    assert convert("lora_hf_to_mm", there) == 0
+    back = {"save_hf_dir": tmp_path / "back", "mm_dir": tmp_path / "mm", **parallel(TP1)}
+    with caplog.at_level("INFO"):
+        assert convert("lora_mm_to_hf", back | CANONICAL) == 0
+    assert not (tmp_path / "back" / "adapter_config.json").exists()
+    assert f"no adapter_config.json, since nothing in {tmp_path / 'mm'} tells alpha" in caplog.text
+
+
+def test_the_merge_takes_alpha_from_the_adapter_and_the_device_it_is_told(
+    mm: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    adapter = golden_inputs.make_fused_adapter(tmp_path / "adapter")
+    for path in adapter.rglob("*.pt"):
+        content = torch.load(path, weights_only=False)
+        torch.save(content | {"args": Namespace(lora_alpha=16, lora_r=8)}, path)
+    words = f"--base_save_dir {mm} --lora_save_dir {adapter} --merge_save_dir {tmp_path / 'out'}"
+    more = ["--lora_target_modules", "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+    more += ["--pp_size", "2", "--tp_size", "2", "--device", "npu"]
+    with caplog.at_level("INFO"):
+        assert main(["mm-convert", "merge_base_lora_weight", *words.split(), *more]) == 0
+    assert golden_inputs.digests(tmp_path / "out") == EXPECTED["m_tp2pp2"]
+    assert "--device npu: merged on the CPU" in caplog.text
 
 
 def test_a_config_file_holds_the_same_keys(hf: Path, tmp_path: Path) -> None:
