@@ -244,7 +244,7 @@ def test_the_input_is_never_the_output(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_rows(tmp_path: Path) -> None:
     peaks = []
-    for count in (10_000, 30_000):
+    for count in (20_000, 60_000):
         source = save(tmp_path, [row(str(number)) for number in range(count)], f"{count}.json")
         tracemalloc.start()
         convert_llava([source], tmp_path / f"{count}.out", on_bad=OnBad.FAIL)

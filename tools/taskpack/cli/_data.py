@@ -62,6 +62,9 @@ def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     convert.add_argument(
         "--fix", action="store_true", help="repair markers where only one way is right; list them"
     )
+    convert.add_argument(
+        "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
+    )
     convert.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     convert.add_argument("--json", action="store_true", help="print the account as JSON")
     convert.set_defaults(run=_convert)
@@ -108,6 +111,7 @@ def _convert(args: argparse.Namespace) -> int:
         on_bad=on_bad,
         fix=args.fix,
         shard=args.shard,
+        workers=args.workers,
         overwrite=args.overwrite,
     )
     account = convert(

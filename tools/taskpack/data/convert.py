@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 
-from taskpack.data.draft import Row
+from taskpack.data.batch import Batch, Done, batches, convert_batch
 from taskpack.data.findings import Finding, Findings
 from taskpack.data.formats import Format
 from taskpack.data.json_rows import RawRow
 from taskpack.data.media import Extracted, MediaPlace
 from taskpack.data.outputs import Outputs, check_outputs, output_paths
+from taskpack.data.pool import choose_workers, run_ordered, without_collector
 from taskpack.data.probe import FileForm, probe_files
 from taskpack.data.progress import Meter
 from taskpack.data.rows import Media, RowReader
@@ -58,6 +60,8 @@ class ConvertOptions:
     """True repairs markers where only one way is right."""
     shard: tuple[int, int] | None = None
     """Convert only the i-th (from 0) of n runs of rows."""
+    workers: int | None = None
+    """Processes beside this one; None starts some for large inputs."""
     overwrite: bool = False
     """True replaces an output that is already there."""
 
@@ -160,7 +164,6 @@ def convert(
     finally:
         outputs.discard()
         shutil.rmtree(extracted.partial, ignore_errors=True)
-    account.extracted = extracted.files
     return account
 
 
@@ -174,48 +177,52 @@ class _Run:
 
     def write(self, forms: Sequence[FileForm], outputs: Outputs) -> None:
         """Send every good row to its output."""
-        start, stop = self._bounds(forms)
-        number = 0
-        with Meter(sum(form.path.stat().st_size for form in forms)) as meter:
-            for form in forms:
-                reader = self._reader(form)
-                last = None
-                for raw in read_rows(form.path, meter):
-                    if stop is not None and number >= stop:
-                        return
-                    if number >= start:
-                        if raw.fault and self.options.on_bad is OnBad.FAIL:
-                            raise broken(form.path, raw, last)
-                        meter.add_rows(1)
-                        self._convert(reader, raw, number, outputs)
-                    number += 1
-                    last = raw
+        total = sum(form.path.stat().st_size for form in forms)
+        workers = choose_workers(self.options.workers, total)
+        last = None
+        with Meter(total) as meter, without_collector():
+            work = self._batches(forms, meter, texts=workers > 0)
+            for done in run_ordered(convert_batch, work, workers):
+                self._take(done, outputs)
+                last = done.last or last
+                if done.damage:
+                    raise broken(done.file, done.damage, last)
+                meter.add_rows(done.read)
 
-    def _convert(self, reader: RowReader, raw: RawRow, number: int, outputs: Outputs) -> None:
-        account = self.account
-        account.read += 1
-        row = reader.read(raw, number)
-        if isinstance(row, Row):
-            try:
-                outputs.add(row.encode(), number)
-            except UnicodeEncodeError as error:
-                row = reader.unwritable(raw, error)
-            else:
-                account.text_only += not row.images and not row.videos
-                account.with_system += row.has_system
-                if reader.repaired:
-                    account.repaired += 1
-                    self.tell(f"{reader.file} row {raw.number}: {reader.repaired}")
+    def _batches(self, forms: Sequence[FileForm], meter: Meter, *, texts: bool) -> Iterator[Batch]:
+        start, stop = self._bounds(forms)
+        stop_at_damage = self.options.on_bad is OnBad.FAIL
+        first = 0
+        for form in forms:
+            counted = _Counted(read_rows(form.path, meter, texts=texts))
+            rows = islice(counted, max(start - first, 0), None if stop is None else stop - first)
+            number = max(start, first)
+            yield from batches(self._reader(form), rows, number, stop_at_damage=stop_at_damage)
+            first += counted.count
+            if stop is not None and first >= stop:
                 return
-        account.found.add(row)
-        for finding in row:
-            self.report(finding)
+
+    def _take(self, done: Done, outputs: Outputs) -> None:
+        account = self.account
+        for number, row in done.rows:
+            outputs.add(row, number)
+        for findings in done.findings:
+            account.found.add(findings)
+            for finding in findings:
+                self.report(finding)
+        for repair in done.repairs:
+            self.tell(repair)
+        account.read += done.read
+        account.text_only += done.text_only
+        account.with_system += done.with_system
+        account.repaired += len(done.repairs)
+        account.extracted += done.extracted
 
     def _bounds(self, forms: Sequence[FileForm]) -> tuple[int, int | None]:
         limit, shard = self.options.max_samples, self.options.shard
         if shard is None:
             return 0, limit
-        total = sum(1 for form in forms for _ in read_rows(form.path))
+        total = sum(1 for form in forms for _ in read_rows(form.path, texts=True))
         total = total if limit is None else min(total, limit)
         part, parts = shard
         return total * part // parts, total * (part + 1) // parts
@@ -224,6 +231,19 @@ class _Run:
         root = self.options.media_root or form.path.parent
         place = MediaPlace(root, self.options.relative_to or root, self.extracted)
         return RowReader(str(form.path), form.form, place, form.media, self.options.fix)
+
+
+class _Counted:
+    """Counts the rows that pass."""
+
+    def __init__(self, rows: Iterator[RawRow]) -> None:
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[RawRow]:
+        for raw in self._rows:
+            self.count += 1
+            yield raw
 
 
 def convert_llava(

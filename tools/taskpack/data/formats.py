@@ -15,6 +15,7 @@ from taskpack.data.roles import LLAVA_ROLES, ROLES, TOOL_ROLES
 
 Value = Mapping[str, Any]
 _ROLE_KEYS = ("from", "role", "speaker", "user")
+_UNREAD = frozenset({"audio", "audios", "chosen", "rejected"})
 _TEXT_KEYS = ("value", "content", "text")
 
 
@@ -127,6 +128,8 @@ def _first(value: Value, keys: tuple[str, ...]) -> tuple[str, Any]:
 def _media(value: Value, draft: Draft, *, images: tuple[str, ...], videos: tuple[str, ...]) -> None:
     draft.images += _listed(*_first(value, images), draft)
     draft.videos += _listed(*_first(value, videos), draft)
+    if _UNREAD.isdisjoint(value):
+        return
     if value.get("audios") or value.get("audio"):
         draft.fault("unsupported", "has audio, which the trainer does not read")
     if value.get("chosen") is not None or value.get("rejected") is not None:
@@ -179,17 +182,25 @@ def _talk(value: Value, draft: Draft, *, keys: tuple[str, ...], roles: Mapping[s
     if not turns:
         draft.fault("bad_turns", f"{key} has no turns")
     for number, turn in enumerate(turns):
+        try:  # nearly every turn of nearly every file
+            role, text = roles[turn["from"]], turn["value"]
+        except (KeyError, TypeError):
+            pass
+        else:
+            if type(text) is str and text and not text.isspace():
+                draft.turns.append((role, text))
+                continue
         if not isinstance(turn, Mapping):
             draft.fault("bad_turns", f"turn {number} is a {type(turn).__name__}, not an object")
             continue
         speaker = _first(turn, _ROLE_KEYS)[1]
-        role = roles.get(speaker) if isinstance(speaker, str) else None
-        if role is None:
+        known = roles.get(speaker) if isinstance(speaker, str) else None
+        if known is None:
             draft.fault("bad_turns", _unknown_speaker(number, speaker, roles))
         else:
             content = _first(turn, _TEXT_KEYS)[1]
             text = join_parts(content, draft) if isinstance(content, list) else content
-            _turn(draft, number, role, text)
+            _turn(draft, number, known, text)
 
 
 def _unknown_speaker(number: int, speaker: object, roles: Mapping[str, str]) -> str:

@@ -36,14 +36,28 @@ class RawRow(NamedTuple):
     byte: int
     fault: str = ""
     """Why the row could not be read; its value is then None."""
+    unparsed: bool = False
+    """True while the value is the row's text, for another process to parse."""
 
 
 class _Incomplete(Exception):
     """The row goes on behind the window."""
 
 
-def array_rows(window: TextWindow) -> Iterator[RawRow]:
-    """Yield the elements of an array. The window stands in front of its bracket."""
+def parsed(raw: RawRow) -> RawRow:
+    """Parse a row whose value is still its text."""
+    if not raw.unparsed:
+        return raw
+    return _line(str(raw.value), raw.number, raw.line, raw.byte)
+
+
+def array_rows(window: TextWindow, *, texts: bool = False) -> Iterator[RawRow]:
+    """Yield the elements of an array.
+
+    Args:
+        window: Stands in front of the array's bracket.
+        texts: True yields their texts, unparsed.
+    """
     window.skip_space()
     window.at += 1
     number = 0
@@ -59,7 +73,7 @@ def array_rows(window: TextWindow) -> Iterator[RawRow]:
             window.at += 1
             comma = True
             continue
-        raw = _element(window, number, comma=comma)
+        raw = _element(window, number, comma=comma, texts=texts)
         yield raw
         number += 1
         comma = False
@@ -68,7 +82,7 @@ def array_rows(window: TextWindow) -> Iterator[RawRow]:
         comma = bool(raw.fault)
 
 
-def _element(window: TextWindow, number: int, *, comma: bool) -> RawRow:
+def _element(window: TextWindow, number: int, *, comma: bool, texts: bool) -> RawRow:
     line, byte = window.line, window.byte
     if not comma:
         found = window.text[window.at : window.at + 1]
@@ -78,8 +92,11 @@ def _element(window: TextWindow, number: int, *, comma: bool) -> RawRow:
         return RawRow(number, None, line, byte, problem)
     while True:
         try:
-            value, window.at = _parse(window)
-            return RawRow(number, value, line, byte)
+            value, end = _parse(window)
+            if texts:
+                value = window.text[window.at : end]
+            window.at = end
+            return RawRow(number, value, line, byte, "", texts)
         except _Incomplete:
             if len(window.text) - window.at > ROW_LIMIT:
                 problem = f"the row is longer than {ROW_LIMIT >> 20} MiB"
@@ -141,7 +158,7 @@ def _nothing_behind(window: TextWindow, number: int) -> Iterator[RawRow]:
         yield RawRow(number, None, window.line, window.byte, problem)
 
 
-def line_rows(window: TextWindow) -> Iterator[RawRow]:
+def line_rows(window: TextWindow, *, texts: bool = False) -> Iterator[RawRow]:
     """Yield the rows of a file that has one on each line that is not empty."""
     number = 0
     while window.skip_space():
@@ -154,7 +171,8 @@ def line_rows(window: TextWindow) -> Iterator[RawRow]:
         else:
             text = window.text[window.at : end]
             window.at = end
-            yield _line(text, number, line, byte)
+            raw = RawRow(number, text, line, byte, "", unparsed=True)
+            yield raw if texts else parsed(raw)
         number += 1
 
 

@@ -21,7 +21,11 @@ def marker_fault(turns: Turns, marker: str, media: int) -> str | None:
 
     The trainer stops, hours into its map step, where the counts differ.
     """
-    total = sum([text.count(marker) for _, text in turns])
+    total = " ".join([text for _, text in turns]).count(marker)
+    if total == media and (
+        not total or (turns[0][0] == "user" and turns[0][1].count(marker) == total)
+    ):
+        return None
     if total and any(marker in text for role, text in turns if role != "user"):
         return f"a {marker} stands outside the user's turns"
     if total != media:

@@ -87,8 +87,11 @@ class MediaPlace:
             draft.fault("remote_media", f"{kind} {_short(source)!r} is not a file: fetch it first")
             return None
         name = source.removeprefix("file://")
-        # pathlib would take a third of the time of a conversion
-        full = os.path.normpath(os.path.join(self._root, name))  # noqa: PTH118
+        if ".." in name or name.startswith("/"):
+            # pathlib would take a third of the time of a conversion
+            full = os.path.normpath(os.path.join(self._root, name))  # noqa: PTH118
+        else:
+            full = f"{self._root}/{name}"
         if full != self._root and not full.startswith(self._root.rstrip("/") + "/"):
             draft.fault(f"outside_{kind}", f"{kind} {_short(name)!r} leaves {self.root}")
             return None

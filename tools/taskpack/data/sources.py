@@ -43,12 +43,13 @@ def _matches(pattern: Path) -> list[Path]:
     return sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
 
 
-def read_rows(path: Path, meter: Meter | None = None) -> Iterator[RawRow]:
+def read_rows(path: Path, meter: Meter | None = None, *, texts: bool = False) -> Iterator[RawRow]:
     """Yield the rows of a file without reading the whole of it; damage is a row with a `fault`.
 
     Args:
         path: The file; what it is, is seen from its first bytes.
         meter: Told how many bytes of the file are read.
+        texts: True yields rows of JSON unparsed.
 
     Raises:
         DatasetError: The file is absent, or holds no rows in any form known here.
@@ -63,7 +64,7 @@ def read_rows(path: Path, meter: Meter | None = None) -> Iterator[RawRow]:
     with _opened(path, meter, zipped=head.startswith(_GZIP)) as stream:
         window = TextWindow(cast("IO[bytes]", stream))
         try:
-            yield from _json_rows(path, window)
+            yield from _json_rows(path, window, texts=texts)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise DatasetError(
                 f"{path.name} is not whole: {error}",
@@ -87,21 +88,21 @@ def read_values(path: Path) -> Iterator[object]:
         last = raw
 
 
-def broken(path: Path, raw: RawRow, last: RawRow | None) -> DatasetError:
+def broken(path: Path | str, raw: RawRow, last: RawRow | None) -> DatasetError:
     """Say where a file is damaged, and which row before it is good."""
     before = "no row before it is good"
     if last is not None:
         name = last.value.get("id") if isinstance(last.value, dict) else None
         before = f"the last good row is {last.number}" + (f" (id {name})" if name else "")
     return DatasetError(
-        f"{path.name} is not valid JSON: {raw.fault}",
+        f"{Path(path).name} is not valid JSON: {raw.fault}",
         where=f"{path} line {raw.line}, row {raw.number} at byte {raw.byte}; {before}",
         why="the trainer reads strict JSON; a file that was cut off ends like this",
         fix="write the file again, or save what is readable: data convert --on-bad drop",
     )
 
 
-def _json_rows(path: Path, window: TextWindow) -> Iterator[RawRow]:
+def _json_rows(path: Path, window: TextWindow, *, texts: bool) -> Iterator[RawRow]:
     window.read()
     if window.text.encode("utf-8", "surrogateescape").startswith(_UTF16):
         raise DatasetError(
@@ -114,9 +115,9 @@ def _json_rows(path: Path, window: TextWindow) -> Iterator[RawRow]:
         window.at = 1
     first = window.skip_space()
     if first == "[":
-        yield from array_rows(window)
+        yield from array_rows(window, texts=texts)
     elif first == "{":
-        yield from line_rows(window)
+        yield from line_rows(window, texts=texts)
     else:
         raise DatasetError(
             f"{path.name} starts with {first!r}, neither with '[' nor with '{{'",
