@@ -103,6 +103,8 @@ source "$TASK_DIR/lib/preflight.sh"
 source "$TASK_DIR/lib/weights.sh"
 # shellcheck source=lib/node_files.sh
 source "$TASK_DIR/lib/node_files.sh"
+# shellcheck source=lib/ascend.sh
+source "$TASK_DIR/lib/ascend.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
 
@@ -186,6 +188,7 @@ check_start() {
   check_program torchrun "activate the environment with torch and torch_npu, then start again"
   check_devices
   check_port
+  check_atb
   check_checkpoint LOAD_PATH "$LOAD_PATH" '' "${layout[@]}"
   check_base LOAD_PATH "$LOAD_PATH" ''
   check_save_path

@@ -86,6 +86,8 @@ source "$TASK_DIR/lib/cluster.sh"
 source "$TASK_DIR/lib/preflight.sh"
 # shellcheck source=lib/weights.sh
 source "$TASK_DIR/lib/weights.sh"
+# shellcheck source=lib/ascend.sh
+source "$TASK_DIR/lib/ascend.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
 

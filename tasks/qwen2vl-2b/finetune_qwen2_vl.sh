@@ -103,6 +103,8 @@ source "$TASK_DIR/lib/preflight.sh"
 source "$TASK_DIR/lib/weights.sh"
 # shellcheck source=lib/node_files.sh
 source "$TASK_DIR/lib/node_files.sh"
+# shellcheck source=lib/ascend.sh
+source "$TASK_DIR/lib/ascend.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
 

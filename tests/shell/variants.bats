@@ -192,7 +192,27 @@ render_fsdp2() {
   has_error "'save_dir' holds no checkpoint of iteration '100' in DCP form"
   touch save_dir/iter_0000100/.metadata
   run -0 --separate-stderr finetune
+  run -3 --separate-stderr bash "$TASK/convert_mm_to_hf.sh"
+  has_error "the weights of this task are saved in torch's DCP form" MM_PATH
   # rendering without FSDP2 takes its file away again
   render
   [[ ! -e $TASK/fsdp2_config.yaml ]]
+}
+
+@test "fused gradients without ATB are refused, where CANN is there" {
+  export ASCEND_PREFIX=$BATS_TEST_TMPDIR/ascend
+  render --set train.fused_gradients=true
+  run -0 --separate-stderr finetune --dry-run
+  [[ $stderr != *ATB* ]]
+  mkdir -p "$ASCEND_PREFIX/cann"
+  touch "$ASCEND_PREFIX/cann/set_env.sh"
+  run -5 --separate-stderr finetune
+  has_error "CANN is installed without ATB" "train.fused_gradients: false"
+  ATB_HOME_PATH=/somewhere run -0 --separate-stderr finetune
+  mkdir -p "$ASCEND_PREFIX/nnal/atb"
+  touch "$ASCEND_PREFIX/nnal/atb/set_env.sh"
+  run -0 --separate-stderr finetune
+  rm -r "$ASCEND_PREFIX/nnal"
+  render
+  run -0 --separate-stderr finetune
 }

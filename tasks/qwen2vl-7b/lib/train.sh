@@ -1,43 +1,6 @@
 # shellcheck shell=bash
 # Start torchrun, keep its log and its exit status, and close the run.
 
-# source_vendor_script <file>: such scripts read unset variables and "$@", and let commands fail
-source_vendor_script() {
-  local vendor_script=$1
-  set --
-  set +eu
-  # shellcheck disable=SC1090 # found at run time
-  source "$vendor_script"
-  set -eu
-}
-
-# source_first <file>...: the first that exists; its name goes to stderr
-source_first() {
-  local file
-  for file; do
-    if [[ -f $file ]]; then
-      source_vendor_script "$file"
-      note "environment: $file"
-      return
-    fi
-  done
-  return 1
-}
-
-# source_ascend_environment: CANN, then ATB, under ASCEND_PREFIX or one of the usual prefixes
-source_ascend_environment() {
-  local prefix toolkits=() atbs=()
-  for prefix in "$ASCEND_PREFIX" /usr/local/Ascend /usr/local/npu; do
-    toolkits+=("$prefix/cann/set_env.sh" "$prefix/ascend-toolkit/set_env.sh")
-    atbs+=("$prefix/nnal/atb/set_env.sh")
-  done
-  # errexit is off inside an `if` condition anyway, so the vendor's own failures cannot end us.
-  if ! source_first "${toolkits[@]}"; then
-    note "warning: no CANN set_env.sh under $ASCEND_PREFIX or the usual prefixes; the environment is used as it is"
-  fi
-  source_first "${atbs[@]}" || true
-}
-
 # forward_stop: hands a stop signal on, so that the trainer can save
 forward_stop() {
   stopped=1
