@@ -65,6 +65,7 @@ pickled_names() {
   [[ ! -e save_dir.resume_100 ]]
   run -0 --separate-stderr finetune
   grep -Fxq -- save_dir.resume_100 "$CALLS/torchrun"
+  [[ $stderr == *"note: save_dir reaches iteration 200; going on from 100 will write over"* ]]
   [[ $(<save_dir/latest_checkpointed_iteration.txt) == 200 ]]
   [[ $(<save_dir.resume_100/latest_checkpointed_iteration.txt) == 100 ]]
   cmp save_dir.resume_100/taskpack_layout.json save_dir/taskpack_layout.json

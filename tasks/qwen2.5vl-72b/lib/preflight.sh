@@ -53,6 +53,15 @@ check_data() {
   done
 }
 
+# note_overwriting: going on from an earlier iteration than the last writes over what came after it
+note_overwriting() {
+  local last
+  last=$(read_tracker "$SAVE_PATH")
+  if [[ $RESUME_ITERATION =~ ^[0-9]+$ && $last =~ ^[0-9]{1,9}$ ]] && ((10#$last > RESUME_ITERATION)); then
+    note "note: $SAVE_PATH reaches iteration $last; going on from $RESUME_ITERATION will write over what came after it"
+  fi
+}
+
 # check_input <json> <key of the profile> <file>
 check_input() {
   if [[ ! -r $3 ]]; then
@@ -80,7 +89,11 @@ check_save_path() {
     problem 5 "SAVE_PATH '$SAVE_PATH' cannot be written" "$parent, seen from $CHECKOUT" \
       "checkpoints go there" "make $parent a folder that $(id -un) may write to, or set another SAVE_PATH"
   fi
-  if [[ -n $RESUME_ITERATION || ! -f $tracker ]]; then
+  if [[ ! -f $tracker ]]; then
+    return
+  fi
+  if [[ -n $RESUME_ITERATION ]]; then
+    note_overwriting
     return
   fi
   if [[ $SAVE_PATH -ef $LOAD_PATH ]]; then

@@ -163,6 +163,21 @@ def test_out_holds_one_task_only(checkout: Path, capsys: pytest.CaptureFixture[s
     )
 
 
+def test_all_reports_the_faults_of_every_task(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (checkout / "tasks" / MODEL / "profile.yaml").read_text()
+    for name in ("first", "second"):
+        other = checkout / "tasks" / name
+        other.mkdir()
+        other.joinpath("profile.yaml").write_text(text.replace("tp: 2 ", "tp: 3 "))
+    assert main(["render", "--all"]) == 2
+    error = capsys.readouterr().err
+    for name in ("first", "second"):
+        assert f"where: tasks/{name}/profile.yaml" in error
+    assert error.count("parallel.tp 3 does not divide") == 2
+
+
 def test_a_bad_profile_renders_nothing(task: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in task.rglob("*") if path.is_file()}
     assert main(["render", MODEL, "--set", "parallel.tp=3"]) == 2

@@ -91,6 +91,18 @@ def _load(model: str, overrides: Sequence[str] = ()) -> Profile:
     return load_profile(task_dir(model) / "profile.yaml", overrides)
 
 
+def _load_all(models: Sequence[str], overrides: Sequence[str]) -> list[Profile]:
+    """Load several profiles; the faults of all of them are reported together."""
+    profiles, errors = [], []
+    for model in models:
+        try:
+            profiles.append(_load(model, overrides))
+        except ProfileError as error:
+            errors.append(error)
+    raise_collected(errors)
+    return profiles
+
+
 def _all_models() -> list[str]:
     return sorted(path.parent.name for path in tasks_root().glob("*/profile.yaml"))
 
@@ -151,7 +163,7 @@ def _run_render(args: argparse.Namespace) -> int:
             fix="name one task, or leave --out out",
         )
     overrides = _overrides(args)
-    profiles = [_load(model, overrides) for model in models]
+    profiles = _load_all(models, overrides)
     root = tasks_root()
     folders = [(profile, args.out or root / profile.model) for profile in profiles]
     if args.check:
