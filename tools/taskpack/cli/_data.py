@@ -18,6 +18,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     group = commands.add_parser("data", help="make and check data files that MindSpeed-MM reads")
     verbs = group.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_convert(verbs)
+    _add_check(verbs)
 
 
 def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -68,6 +69,42 @@ def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     convert.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     convert.add_argument("--json", action="store_true", help="print the account as JSON")
     convert.set_defaults(run=_convert)
+
+
+def _add_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    check = verbs.add_parser(
+        "check",
+        help="find rows that the trainer would drop or stop at",
+        description="Judge every row as the trainer of a task will. Exit 1 when rows are bad.",
+    )
+    _add_task(check)
+    check.add_argument("--deep", action="store_true", help="decode every image whole")
+    check.add_argument(
+        "--max-bad", type=_count, default=0, metavar="N", help="bad rows to accept (default: 0)"
+    )
+    check.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page")
+    check.add_argument("--bad-out", type=Path, metavar="FILE", help="write bad rows, one a line")
+    check.set_defaults(run=_check)
+
+
+def _add_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs",
+        nargs="*",
+        type=Path,
+        metavar="FILE",
+        help="files or patterns (default: data.files)",
+    )
+    parser.add_argument(
+        "--task", type=Path, required=True, metavar="DIR", help="the task that trains on them"
+    )
+    parser.add_argument(
+        "--media-root", type=Path, metavar="DIR", help="folder of the media (default: data.dir)"
+    )
+    parser.add_argument(
+        "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def _count(text: str) -> int:
@@ -123,3 +160,20 @@ def _convert(args: argparse.Namespace) -> int:
     )
     print(json.dumps(account.to_json()) if args.json else account.summary())
     return 1 if on_bad is OnBad.LIST and account.found.bad else 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    from taskpack.data.check import CheckOptions, check
+    from taskpack.data.check_page import check_page, write_page
+    from taskpack.data.task import open_task
+
+    profile, checkout = open_task(args.task)
+    inputs = args.inputs or [checkout / name for name in profile.data.files]
+    options = CheckOptions(
+        media_root=args.media_root, deep=args.deep, workers=args.workers, bad_out=args.bad_out
+    )
+    report = check(inputs, profile, checkout, options)
+    if args.report:
+        write_page(args.report, check_page(report, [str(path) for path in inputs]))
+    print(json.dumps(report.to_json()) if args.json else "\n".join(report.lines()))
+    return 1 if report.failed(args.max_bad) else 0

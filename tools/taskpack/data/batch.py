@@ -78,9 +78,7 @@ def _convert(reader: RowReader, raw: RawRow, number: int, done: Done) -> None:
         done.repairs.append(f"{reader.file} row {raw.number}: {reader.repaired}")
 
 
-def batches(
-    reader: RowReader, rows: Iterable[RawRow], number: int, *, stop_at_damage: bool
-) -> Iterator[Batch]:
+def batches(rows: Iterable[RawRow]) -> Iterator[list[RawRow]]:
     """Cut rows into batches; one long row makes a batch of its own."""
     held: list[RawRow] = []
     size = 0
@@ -88,8 +86,7 @@ def batches(
         held.append(raw)
         size += len(raw.value) if isinstance(raw.value, str) else BATCH_CHARACTERS // BATCH_ROWS
         if len(held) == BATCH_ROWS or size >= BATCH_CHARACTERS:
-            yield Batch(reader, number, held, stop_at_damage)
-            number += len(held)
+            yield held
             held, size = [], 0
     if held:
-        yield Batch(reader, number, held, stop_at_damage)
+        yield held

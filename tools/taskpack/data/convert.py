@@ -197,7 +197,10 @@ class _Run:
             counted = _Counted(read_rows(form.path, meter, texts=texts))
             rows = islice(counted, max(start - first, 0), None if stop is None else stop - first)
             number = max(start, first)
-            yield from batches(self._reader(form), rows, number, stop_at_damage=stop_at_damage)
+            reader = self._reader(form)
+            for held in batches(rows):
+                yield Batch(reader, number, held, stop_at_damage)
+                number += len(held)
             first += counted.count
             if stop is not None and first >= stop:
                 return

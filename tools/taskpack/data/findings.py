@@ -52,10 +52,10 @@ class Findings:
     bad_rows: Counter[str] = field(default_factory=Counter)
     """Bad rows, by the first fault of each."""
 
-    def add(self, findings: Iterable[Finding]) -> None:
-        """Take the faults of one row."""
+    def add(self, findings: Iterable[Finding], *, new_row: bool = True) -> None:
+        """Take faults of one row; `new_row` is False when others of it were taken before."""
         for number, finding in enumerate(findings):
-            if number == 0:
+            if number == 0 and new_row:
                 self.bad_rows[finding.kind] += 1
             self.counts[finding.kind] += 1
             if len(self.kept) < KEPT_FINDINGS:

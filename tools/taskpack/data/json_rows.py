@@ -77,13 +77,19 @@ def array_rows(window: TextWindow, *, texts: bool = False) -> Iterator[RawRow]:
         yield raw
         number += 1
         comma = False
-        if raw.fault and not _find_row(window):
-            return
-        comma = bool(raw.fault)
+        if raw.fault and not raw.fault.startswith("a byte order mark"):
+            if not _find_row(window):
+                return
+            comma = True
 
 
 def _element(window: TextWindow, number: int, *, comma: bool, texts: bool) -> RawRow:
     line, byte = window.line, window.byte
+    if window.text.startswith("\ufeff", window.at):
+        window.at += 1
+        raw = _element(window, number, comma=comma, texts=False)
+        problem = raw.fault or "a byte order mark stands before the row"
+        return RawRow(number, None, line, byte, problem)
     if not comma:
         found = window.text[window.at : window.at + 1]
         problem = f"{found!r} stands where a comma or the closing bracket belongs"
