@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taskpack.data.trainer import cut_lengths
 from taskpack.errors import DatasetError
 from taskpack.rehearse.engine.dataset import (
     IGNORED,
     SampleMaker,
     collate,
-    cut_lengths,
     read_rows,
     sample_order,
 )

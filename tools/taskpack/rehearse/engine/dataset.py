@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskpack.data.sources import read_values
+from taskpack.data.trainer import (
+    IMAGE_MARKER,
+    Columns,
+    Talk,
+    kept_lengths,
+    limited_size,
+    padded_length,
+    read_talk,
+    regular_size,
+    turn_texts,
+)
 from taskpack.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -17,19 +27,6 @@ if TYPE_CHECKING:
 
 IGNORED = -100
 IMAGE_PAD = "<|image_pad|>"
-DEFAULT_SYSTEM = "You are a helpful assistant."
-PAD_MULTIPLE = 8
-LEAST_SIDE = 28
-WIDEST_ASPECT = 200
-CLIPPED_ASPECT = 180
-
-
-@dataclass(frozen=True, slots=True)
-class Turn:
-    """A question and its answer."""
-
-    prompt: str
-    answer: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,7 @@ class Row:
     number: int
     id: str
     images: tuple[str, ...]
-    system: str
-    turns: tuple[Turn, ...]
+    talk: Talk
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,8 @@ def read_rows(data: Mapping[str, Any]) -> tuple[list[Row], int]:
     Raises:
         DatasetError: A file cannot be read, or no row is left.
     """
-    basic, names = _section(data, "basic_parameters"), _section(data, "attr")
+    basic = _section(data, "basic_parameters")
+    columns = Columns.of_attr(_section(data, "attr"))
     limit = basic.get("max_samples")
     rows: list[Row] = []
     dropped = read = 0
@@ -72,7 +69,7 @@ def read_rows(data: Mapping[str, Any]) -> tuple[list[Row], int]:
         for value in read_values(Path(file)):
             if limit is not None and read >= limit:
                 break
-            row = _row(value, read, names)
+            row = _row(value, read, columns)
             read += 1
             if row is None:
                 dropped += 1
@@ -93,23 +90,14 @@ def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return section
 
 
-def _row(value: object, number: int, names: Mapping[str, Any]) -> Row | None:
+def _row(value: object, number: int, columns: Columns) -> Row | None:
     if not isinstance(value, Mapping):
         return None
-    messages = value.get(names["messages"])
-    if not isinstance(messages, list) or not messages:
+    talk = read_talk(value.get(columns.messages), columns)
+    if talk is None:
         return None
-    spoken = [(m.get(names["role_tag"]), m.get(names["content_tag"])) for m in messages]
-    system = ""
-    if names.get("system_tag") and spoken[0][0] == names["system_tag"]:
-        system = str(spoken.pop(0)[1])
-    wanted = [names["user_tag"], names["assistant_tag"]] * (len(spoken) // 2)
-    if not spoken or [role for role, _ in spoken] != wanted:
-        return None
-    pairs = zip(spoken[::2], spoken[1::2], strict=True)
-    turns = tuple(Turn(str(user[1]), str(assistant[1])) for user, assistant in pairs)
-    images = tuple(value.get(names["images"]) or ()) if names.get("images") else ()
-    return Row(number, str(value.get("id", number)), images, system, turns)
+    images = tuple(value.get(columns.images) or ()) if columns.images else ()
+    return Row(number, str(value.get("id", number)), images, talk)
 
 
 class SampleMaker:
@@ -151,7 +139,7 @@ class SampleMaker:
             pixel_values, grids = features["pixel_values"], features["image_grid_thw"]
             merged = self._image_processor.merge_size**2
             counts = [int(grid.prod()) // merged for grid in grids]
-        input_ids, labels = self._encode(row, _with_image_tokens(row, counts))
+        input_ids, labels = self._encode(_with_image_tokens(row, counts))
         if input_ids.count(self._image_pad) != sum(counts):
             raise _fault(
                 row,
@@ -176,14 +164,14 @@ class SampleMaker:
                 "put it there, or leave the row out: taskpack data convert --on-bad drop",
             ) from None
 
-    def _encode(self, row: Row, turns: Sequence[Turn]) -> tuple[list[int], list[int]]:
+    def _encode(self, talk: Talk) -> tuple[list[int], list[int]]:
         input_ids: list[int] = []
         labels: list[int] = []
-        for prompt, answer in self._ordered(row, turns):
-            left = self._seq_length - len(input_ids)
-            if left <= 0:
-                break
-            source, target = cut_lengths(len(prompt), len(answer), left)
+        pairs = [(self._ids(prompt), self._ids(answer)) for prompt, answer in turn_texts(talk)]
+        if self._mask_history:
+            pairs.reverse()  # the last turn comes first, so it is kept
+        lengths = kept_lengths([(len(p), len(a)) for p, a in pairs], self._seq_length)
+        for (prompt, answer), (source, target) in zip(pairs, lengths, strict=False):
             prompt, answer = prompt[:source], answer[:target]
             hidden = bool(self._mask_history and labels)
             prompt_labels = prompt if self._train_on_prompt else [IGNORED] * source
@@ -194,77 +182,41 @@ class SampleMaker:
                 input_ids, labels = [*input_ids, *prompt, *answer], [*labels, *turn_labels]
         return input_ids, labels
 
-    def _ordered(self, row: Row, turns: Sequence[Turn]) -> list[tuple[list[int], list[int]]]:
-        """Encode each turn; with a masked history the last one comes first, so it is kept."""
-        system = f"<|im_start|>system\n{row.system or DEFAULT_SYSTEM}<|im_end|>\n"
-        pairs = []
-        for number, turn in enumerate(turns):
-            head = system if number == 0 else ""
-            prompt = f"{head}<|im_start|>user\n{turn.prompt}<|im_end|>\n<|im_start|>assistant\n"
-            pairs.append((self._ids(prompt), self._ids(f"{turn.answer}<|im_end|>\n")))
-        return pairs[::-1] if self._mask_history else pairs
-
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
 
 
-def cut_lengths(source: int, target: int, limit: int) -> tuple[int, int]:
-    """Share `limit` tokens between a prompt and its answer as the trainer does.
-
-    A short answer is kept whole, else a short prompt is, else both shrink in proportion.
-    """
-    if target * 2 < limit:
-        most = limit
-    elif source * 2 < limit:
-        most = limit - source
-    else:
-        most = int(limit * target / (source + target))
-    kept = min(most, target)
-    return min(max(limit - kept, 0), source), kept
-
-
-def _with_image_tokens(row: Row, counts: Sequence[int]) -> list[Turn]:
-    marks = [turn.prompt.count("<image>") for turn in row.turns]
+def _with_image_tokens(row: Row, counts: Sequence[int]) -> Talk:
+    marks = [question.count(IMAGE_MARKER) for question, _ in row.talk.turns]
     if sum(marks) != len(counts):
         raise _fault(
             row,
-            f"{sum(marks)} <image> for {len(counts)} image(s)",
+            f"{sum(marks)} {IMAGE_MARKER} for {len(counts)} image(s)",
             "the trainer stops at such a row",
             "correct the row, or leave it out: taskpack data convert --on-bad drop",
         )
     left = iter(counts)
-    return [Turn(_replaced(turn.prompt, left), turn.answer) for turn in row.turns]
+    turns = tuple((_replaced(question, left), answer) for question, answer in row.talk.turns)
+    return Talk(row.talk.system, turns)
 
 
 def _replaced(text: str, counts: Iterator[int]) -> str:
-    head, *rest = text.split("<image>")
+    head, *rest = text.split(IMAGE_MARKER)
     blocks = (f"<|vision_start|>{IMAGE_PAD * next(counts)}<|vision_end|>{part}" for part in rest)
     return head + "".join(blocks)
 
 
 def _sized(image: Image, most: int, least: int) -> Image:
     """Bring an image into the pixel limits of data.json, which come before the processor's."""
-    if image.width * image.height > most:
-        image = _scaled(image, most)
-    if image.width * image.height < least:
-        image = _scaled(image, least)
-    image = image.convert("RGB")
-    if min(image.size) < LEAST_SIDE:
-        image = image.resize((max(image.width, LEAST_SIDE), max(image.height, LEAST_SIDE)))
-    if image.width / image.height > WIDEST_ASPECT:
-        image = image.resize((image.height * CLIPPED_ASPECT, image.height))
-    if image.height / image.width > WIDEST_ASPECT:
-        image = image.resize((image.width, image.width * CLIPPED_ASPECT))
-    return image
-
-
-def _scaled(image: Image, pixels: int) -> Image:
     from PIL.Image import Resampling
 
-    factor = math.sqrt(pixels / (image.width * image.height))
-    size = (max(1, int(image.width * factor)), max(1, int(image.height * factor)))
-    return image.resize(size, resample=Resampling.NEAREST)
+    limited = limited_size(image.size, most, least)
+    if limited != image.size:
+        image = image.resize(limited, resample=Resampling.NEAREST)
+    image = image.convert("RGB")
+    regular = regular_size(limited)
+    return image if regular == limited else image.resize(regular)
 
 
 def collate(samples: Sequence[Sample], *, pad_id: int, image_id: int) -> dict[str, torch.Tensor]:
@@ -275,8 +227,7 @@ def collate(samples: Sequence[Sample], *, pad_id: int, image_id: int) -> dict[st
     """
     import torch
 
-    longest = max(len(sample.input_ids) for sample in samples)
-    length = -(-longest // PAD_MULTIPLE) * PAD_MULTIPLE
+    length = padded_length([len(sample.input_ids) for sample in samples])
 
     def padded(values: list[int], filler: int) -> list[int]:
         return [*values, *[filler] * (length - len(values))]
