@@ -6,6 +6,7 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import builders
 import golden_inputs
 import pytest
 import torch
@@ -124,3 +125,59 @@ def load_all(folder: Path) -> dict[str, torch.Tensor]:
     for path in folder.glob("*.safetensors"):
         found |= load_file(str(path))
     return found
+
+
+@st.composite
+def sizes(draw: st.DrawFn) -> dict[str, int]:
+    """Draw the sizes of a model that TP 1, 2 and 4 divide."""
+    groups = draw(st.sampled_from([4, 8]))
+    heads = groups * draw(st.integers(1, 3))
+    vision_heads = draw(st.sampled_from([4, 8]))
+    vision = vision_heads * draw(st.sampled_from([2, 4]))
+    return {
+        "layers": draw(st.integers(1, 5)),
+        "depth": draw(st.integers(1, 4)),
+        "groups": groups,
+        "heads": heads,
+        "hidden": heads * draw(st.sampled_from([4, 8])),
+        "ffn": 4 * draw(st.integers(1, 9)),
+        "vocab": 4 * draw(st.integers(3, 20)),
+        "vision_heads": vision_heads,
+        "vision": vision,
+        "vision_ffn": vision * draw(st.integers(1, 3)),  # Qwen2-VL gives it as a ratio
+    }
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(data=st.data())
+def test_models_of_any_size_come_back_from_any_layout(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("sizes")
+    size = data.draw(sizes())
+    family = data.draw(st.sampled_from(["qwen2_5_vl", "qwen2_vl"]))
+    naming = data.draw(st.sampled_from(["old", "new"]))
+    tied = data.draw(st.booleans())
+    hf = builders.make_hf(root / "hf", tied=tied, naming=naming, family=family, **size)
+    for name in ("a", "b"):
+        vpp, pp = data.draw(st.sampled_from([(1, 1), (1, 2), (1, 4), (2, 2)]))
+        text, vision = (data.draw(splits(size[key], vpp * pp)) for key in ("layers", "depth"))
+        if vpp > 1:
+            text, vision = [text[:pp], text[pp:]], [vision[:pp], vision[pp:]]
+        cut = layout(
+            data.draw(st.sampled_from([1, 2, 4])), text, vision, canonical=data.draw(st.booleans())
+        )
+        if name == "a":
+            hf_to_mm(hf, root / "a", layout=cut)
+        else:
+            resplit(root / "a", root / "b", target=cut)
+    mm_to_hf(root / "b", hf, root / "back")
+    for shard in hf.glob("*.safetensors"):
+        written, original = (builders.read_safetensors(d / shard.name) for d in (root / "back", hf))
+        assert written.keys() == original.keys()
+        for name, (dtype, raw) in original.items():
+            assert written[name][0] == dtype and (written[name][1] == raw).all()

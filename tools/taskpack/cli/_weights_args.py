@@ -131,7 +131,7 @@ def read_merge(args: argparse.Namespace, *, of_task: bool = True) -> Merge:
         args: The parsed command line.
         of_task: Whether the profile's targets count where none are given.
     """
-    from taskpack.weights.adapter_open import is_peft
+    from taskpack.weights.folders import is_peft
 
     said: dict[str, tuple[float | None, float | None]] = {"--alpha and --r": (args.alpha, args.r)}
     if args.task is None:

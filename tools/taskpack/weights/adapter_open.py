@@ -18,6 +18,7 @@ from taskpack.weights.adapter import (
     peft_adapter,
 )
 from taskpack.weights.delta import Delta
+from taskpack.weights.folders import is_peft
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said, agreed_alpha, told_by
@@ -54,11 +55,6 @@ class OpenAdapter:
             name = item.base.mm.removesuffix(".weight").replace(".layers.{layer}", "")
             counts[name] = counts.get(name, 0) + 1
         return counts
-
-
-def is_peft(folder: Path) -> bool:
-    """Tell a peft folder from a checkpoint."""
-    return any(folder.glob("adapter_*"))
 
 
 def open_adapter(

@@ -12,6 +12,7 @@ from taskpack.weights.account import Account
 from taskpack.weights.adapter_open import OpenAdapter, open_adapter
 from taskpack.weights.blocks import Piece
 from taskpack.weights.convert import untied
+from taskpack.weights.folders import is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import head_and_embedding, hf_output, hf_source
 from taskpack.weights.layout import Layout
@@ -24,7 +25,6 @@ from taskpack.weights.plan import refuse_other_types
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
 from taskpack.weights.sides import Stored
 from taskpack.weights.tensors import TensorInfo
-from taskpack.weights.verify import is_hf
 
 SHARD_LIMIT = 5_000_000_000
 """Bytes of a shard, as save_pretrained has it by default."""

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckpointError
+from taskpack.weights.folders import is_hf, is_mm
 from taskpack.weights.hf_config import read_hf_config
 from taskpack.weights.mm_folder import MmFolder, infer_layout, read_mm_folder
 from taskpack.weights.safetensors_file import read_hf_tensors
 from taskpack.weights.tensors import TensorInfo
-from taskpack.weights.verify import is_hf, is_mm
 
 
 def inspect_folder(folder: Path, *, iteration: str = "latest") -> dict[str, Any]:

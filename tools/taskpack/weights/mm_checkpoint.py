@@ -15,9 +15,10 @@ from taskpack.errors import (
 )
 from taskpack.weights.account import ACCOUNT_FILE, source_digest
 from taskpack.weights.families import family_named
+from taskpack.weights.folders import TRACKER_FILE
 from taskpack.weights.hf_config import HfConfig, check_lists
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
-from taskpack.weights.mm_folder import TRACKER_FILE, MmFolder, resolve_layout
+from taskpack.weights.mm_folder import MmFolder, resolve_layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import check_side
 from taskpack.weights.pt_write import RANK_FILE, lay_out_rank_file

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from taskpack.errors import CheckpointError, shorten
 from taskpack.parallel import PipelineSplit, rank_folder
+from taskpack.weights.folders import TRACKER_FILE
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
 from taskpack.weights.plan import Address
 from taskpack.weights.pt_read import RankFile, read_rank_file
@@ -17,7 +18,6 @@ from taskpack.weights.pt_write import RANK_FILE
 from taskpack.weights.sides import rank_files
 from taskpack.weights.tensors import TensorInfo
 
-TRACKER_FILE = "latest_checkpointed_iteration.txt"
 _RANK_FOLDER = re.compile(r"mp_rank_(\d{2,})((?:_\d{3,}){0,2})")
 _MAX_DIGITS = 12
 _LAYER = re.compile(r"\.layers\.(\d+)\.")

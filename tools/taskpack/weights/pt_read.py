@@ -12,6 +12,7 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -191,11 +192,16 @@ class _Unpickler(pickle.Unpickler):
                 why="a checkpoint needs no such name; loading it with torch could run code",
                 fix="do not load this file; get the checkpoint from someone you trust",
             )
-        return type(name.rpartition(".")[2], (_Inert,), {"qualified": f"{module}.{name}"})
+        return _inert(module, name)
 
     def persistent_load(self, pid: Any) -> object:
         _, storage, record, _, count = pid
         return _Storage(storage.qualified.rpartition(".")[2], str(record), int(count))
+
+
+@lru_cache(maxsize=1024)
+def _inert(module: str, name: str) -> type[_Inert]:
+    return type(name.rpartition(".")[2], (_Inert,), {"qualified": f"{module}.{name}"})
 
 
 def _rebuild_tensor(

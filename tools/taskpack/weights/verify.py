@@ -13,11 +13,12 @@ from typing import Any
 from taskpack.errors import CheckFailed, CheckpointError, ProfileError, shorten
 from taskpack.weights.account import ACCOUNT_FILE
 from taskpack.weights.adapter import ADAPTER_FILE
+from taskpack.weights.folders import TRACKER_FILE, is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import hf_source
 from taskpack.weights.layout import read_layout
 from taskpack.weights.mm_checkpoint import mm_source, model_of
-from taskpack.weights.mm_folder import TRACKER_FILE, read_mm_folder
+from taskpack.weights.mm_folder import read_mm_folder
 from taskpack.weights.out_dir import digest_range
 from taskpack.weights.plan import Address, Plan, Replica, make_plan
 from taskpack.weights.pt_read import read_rank_file
@@ -26,16 +27,6 @@ from taskpack.weights.run import Side
 from taskpack.weights.safetensors_file import read_index, read_safetensors
 from taskpack.weights.sides import rank_files
 from taskpack.weights.tensors import TensorInfo, in_slices
-
-
-def is_hf(folder: Path) -> bool:
-    """Tell a Hugging Face folder from a checkpoint."""
-    return (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
-
-
-def is_mm(folder: Path) -> bool:
-    """Tell a checkpoint from any other folder."""
-    return (folder / TRACKER_FILE).is_file() or any(folder.glob("*/mp_rank_*"))
 
 
 def verify_equal(

@@ -18,6 +18,7 @@ from taskpack.weights.adapter_open import open_adapter
 from taskpack.weights.casts import Raw, raw_dtype, to_fp32
 from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_box
 from taskpack.weights.delta import Delta, Fp64
+from taskpack.weights.folders import is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_export import with_saved_modules
 from taskpack.weights.hf_folder import hf_source
@@ -29,7 +30,7 @@ from taskpack.weights.plan import Job, Target, make_plan
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
 from taskpack.weights.tensors import TensorInfo
-from taskpack.weights.verify import is_hf, model_of_folders, pairs_of, refuse_other_dtypes
+from taskpack.weights.verify import model_of_folders, pairs_of, refuse_other_dtypes
 
 MAX_ULPS = 1.0
 _MANTISSA_BITS = {"bf16": 7, "fp16": 10, "fp32": 23}

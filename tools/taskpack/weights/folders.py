@@ -1,0 +1,22 @@
+"""What kind of weights a folder holds, from the names in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TRACKER_FILE = "latest_checkpointed_iteration.txt"
+
+
+def is_hf(folder: Path) -> bool:
+    """Tell a Hugging Face folder from a checkpoint."""
+    return (folder / "config.json").is_file() or any(folder.glob("*.safetensors"))
+
+
+def is_mm(folder: Path) -> bool:
+    """Tell a checkpoint from any other folder."""
+    return (folder / TRACKER_FILE).is_file() or any(folder.glob("*/mp_rank_*"))
+
+
+def is_peft(folder: Path) -> bool:
+    """Tell a peft folder from a checkpoint."""
+    return any(folder.glob("adapter_*"))
