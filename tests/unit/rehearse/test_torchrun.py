@@ -32,8 +32,8 @@ def run(*words: str, processes: int = 2) -> subprocess.CompletedProcess[str]:
 def test_two_processes_stand_for_sixteen(tmp_path: Path) -> None:
     body = (
         # one write a line: two processes share the pipe
-        "words = rank, os.environ['WORLD_SIZE'], os.environ['TASKPACK_CLUSTER_SIZE'], sys.argv[1:]\n"
-        "sys.stdout.write(' '.join(map(str, words)) + chr(10))"
+        "sizes = os.environ['WORLD_SIZE'], os.environ['TASKPACK_CLUSTER_SIZE']\n"
+        "sys.stdout.write(' '.join(map(str, (rank, *sizes, sys.argv[1:]))) + chr(10))"
     )
     done = run(*TWO_NODES, script(tmp_path, body), *SIZES)
     assert done.returncode == 0, done.stderr
