@@ -19,11 +19,14 @@ def without_torch(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(broken)}
 
 
-def test_convert_verify_inspect_and_merge_import_no_torch(
+def test_weights_and_adapters_import_no_torch(
     without_torch: dict[str, str], tmp_path: Path
 ) -> None:
     hf = builders.make_hf(tmp_path / "hf")
     mm, back, again = tmp_path / "mm", tmp_path / "back", tmp_path / "again"
+    merged, exported, peft = tmp_path / "merged", tmp_path / "exported", tmp_path / "peft"
+    assert builders.convert(hf, tmp_path / "base") == 0
+    adapter = ("--adapter", builders.make_adapter(tmp_path / "adapter", tmp_path / "base"))
     one_rank = ("--to-tp", "1", "--to-llm-layers", "[4]", "--to-vit-layers", "[4]")
     for words in (
         ("convert", "hf-to-mm", "--hf", hf, "--mm", mm, *builders.LAYOUT_FLAGS),
@@ -33,7 +36,14 @@ def test_convert_verify_inspect_and_merge_import_no_torch(
         ("verify", mm),
         ("inspect", mm),
         ("inspect", back),
-        ("lora", "merge", "--help"),
+        ("lora", "merge", "--base", mm, *adapter, "--out", merged),
+        ("verify", merged, mm, *adapter),
+        ("export", "--base", mm, *adapter, "--hf-ref", hf, "--hf", exported),
+        ("lora", "to-peft", *adapter, "--out", peft, "--hf-ref", hf),
+        (
+            *("lora", "from-peft", "--peft", peft, "--out", tmp_path / "cut", "--hf-ref", hf),
+            *builders.LAYOUT_FLAGS,
+        ),
         ("mm-convert", "--help"),
         ("--help",),
     ):
