@@ -19,6 +19,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     verbs = group.add_subparsers(dest="verb", required=True, metavar="VERB")
     _add_convert(verbs)
     _add_check(verbs)
+    _add_stats(verbs)
+    _add_makers(verbs)
 
 
 def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -85,6 +87,57 @@ def _add_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     check.add_argument("--report", type=Path, metavar="FILE", help="write an HTML page")
     check.add_argument("--bad-out", type=Path, metavar="FILE", help="write bad rows, one a line")
     check.set_defaults(run=_check)
+
+
+def _add_stats(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    stats = verbs.add_parser(
+        "stats",
+        help="show sizes, tokens, padding and steps per epoch",
+        description="Measure the good rows of files as a task will train on them.",
+    )
+    _add_task(stats)
+    stats.add_argument("--html", type=Path, metavar="FILE", help="write a page with pictures")
+    stats.add_argument("--png", type=Path, metavar="FILE", help="draw the tokens per row")
+    stats.set_defaults(run=_stats)
+
+
+def _add_makers(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    mock = verbs.add_parser(
+        "mock",
+        help="make up rows and pictures for performance runs",
+        description="Make up rows and pictures; the same seed gives the same files.",
+    )
+    mock.add_argument("output", type=Path, metavar="OUT", help="the file to write")
+    mock.add_argument("--rows", type=_count, default=1000, metavar="N", help="default: 1000")
+    mock.add_argument(
+        "--sizes", type=_sizes, default=((448, 448),), metavar="WxH,...", help="default: 448x448"
+    )
+    mock.add_argument("--images", type=_count, default=1, metavar="N", help="per row (default: 1)")
+    mock.add_argument("--words", type=_count, default=40, help="of an answer (default: 40)")
+    mock.add_argument("--seed", type=_count, default=42, help="default: 42")
+    mock.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
+    mock.add_argument("--json", action="store_true", help="print the counts as JSON")
+    mock.set_defaults(run=_mock)
+    geo = verbs.add_parser(
+        "geo3k",
+        help="convert geometry3k for reinforcement learning, or with --sft for fine-tuning",
+        description="Write train.parquet and test.parquet as the RL examples read them.",
+    )
+    geo.add_argument("source", type=Path, metavar="DIR", help="folder with geometry3k's parquet")
+    geo.add_argument("output", type=Path, metavar="OUT", help="folder to write to")
+    geo.add_argument("--sft", action="store_true", help="write messages and image files instead")
+    geo.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    geo.add_argument("--json", action="store_true", help="print the counts as JSON")
+    geo.set_defaults(run=_geo3k)
+
+
+def _sizes(text: str) -> tuple[tuple[int, int], ...]:
+    pairs = [size.split("x") for size in text.split(",")]
+    if not all(
+        len(p) == 2 and all(s.isdecimal() and 0 < int(s) < 10_000 for s in p) for p in pairs
+    ):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of sizes such as 448x448,1280x720")
+    return tuple((int(width), int(height)) for width, height in pairs)
 
 
 def _add_task(parser: argparse.ArgumentParser) -> None:
@@ -177,3 +230,57 @@ def _check(args: argparse.Namespace) -> int:
         write_page(args.report, check_page(report, [str(path) for path in inputs]))
     print(json.dumps(report.to_json()) if args.json else "\n".join(report.lines()))
     return 1 if report.failed(args.max_bad) else 0
+
+
+def _stats(args: argparse.Namespace) -> int:
+    from taskpack.data.check import CheckOptions
+    from taskpack.data.check_page import write_page
+    from taskpack.data.stats import bars, collect_stats
+    from taskpack.data.stats_page import save_plot, stats_page
+    from taskpack.data.task import open_task
+
+    profile, checkout = open_task(args.task)
+    inputs = args.inputs or [checkout / name for name in profile.data.files]
+    options = CheckOptions(media_root=args.media_root, workers=args.workers)
+    stats = collect_stats(inputs, profile, checkout, options)
+    if args.html:
+        write_page(args.html, stats_page(stats))
+    if args.png:
+        save_plot(stats, args.png)
+    if args.json:
+        print(json.dumps(stats.to_json()))
+        return 0
+    for name, value in stats.facts():
+        print(f"{name:<26} {value}")
+    print("\n".join(["rows by tokens:", *bars(stats.histogram())]))
+    return 0
+
+
+def _mock(args: argparse.Namespace) -> int:
+    from taskpack.data.mock import MockOptions, describe, make_mock
+
+    options = MockOptions(
+        rows=args.rows,
+        sizes=args.sizes,
+        images=args.images,
+        words=args.words,
+        seed=args.seed,
+        overwrite=args.overwrite,
+    )
+    print(describe(make_mock(args.output, options), as_json=args.json))
+    return 0
+
+
+def _geo3k(args: argparse.Namespace) -> int:
+    from taskpack.data.geo3k import convert_geo3k, convert_geo3k_sft
+
+    if args.sft:
+        accounts = convert_geo3k_sft(args.source, args.output, overwrite=args.overwrite)
+        rows = {name: count for account in accounts for name, count in account.outputs.items()}
+    else:
+        rows = convert_geo3k(args.source, args.output, overwrite=args.overwrite)
+    if args.json:
+        print(json.dumps({"outputs": rows}))
+    else:
+        print("\n".join(f"{name}: {count} rows" for name, count in rows.items()))
+    return 0

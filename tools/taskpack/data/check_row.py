@@ -14,10 +14,11 @@ from taskpack.data.findings import Finding
 from taskpack.data.images import Seen, look_at_image, look_at_video
 from taskpack.data.json_rows import RawRow, parsed
 from taskpack.data.markers import marker_fault
+from taskpack.data.sources import BYTE_ORDER_MARK
 from taskpack.data.tokens import row_tokens, text_counter
 from taskpack.data.trainer import IMAGE_MARKER, VIDEO_MARKER, Columns, Talk, image_tokens, read_talk
 
-BYTE_ORDER_MARK = "\ufeff"
+SHOWN_CHARACTERS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Judged:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     """Pixels of each image."""
     media: list[Path] = field(default_factory=list)
+    opening: tuple[str, str] = ("", "")
+    """How the first question and its answer begin."""
 
     def fault(self, kind: str, message: str) -> None:
         """Note something that is wrong."""
@@ -79,6 +82,9 @@ def judge(raw: RawRow, limits: Limits) -> Judged:
         _judge_markers(row[limits.columns.messages], images, videos, limits.columns, judged)
     _look(images, videos, limits, judged)
     if talk is not None and not judged.findings:
+        question, answer = talk.turns[0]
+        judged.opening = question[:SHOWN_CHARACTERS], answer[:SHOWN_CHARACTERS]
+        judged.turns = len(talk.turns)
         _measure(talk, limits, judged)
     return judged
 
@@ -208,7 +214,7 @@ def _image(path: Path, limits: Limits) -> Seen:
 
 def _find(name: str, kind: str, limits: Limits, judged: Judged) -> Path | None:
     """Look where the trainer looks: below its folder, and if it is not there, as it stands."""
-    shown = name if len(name) <= 120 else name[:120] + "..."
+    shown = name if len(name) <= SHOWN_CHARACTERS else name[:SHOWN_CHARACTERS] + "..."
     if ".." in Path(name).parts:
         judged.fault(f"outside_{kind}", f"{kind} {shown!r} leads out of its folder")
         return None
@@ -217,7 +223,7 @@ def _find(name: str, kind: str, limits: Limits, judged: Judged) -> Path | None:
         path = folder / name
         if os.path.isfile(path):  # noqa: PTH113 - a loop of links or a NUL is just not a file
             return path
-        tried.append(str(path) if len(name) <= 120 else shown)
+        tried.append(str(path) if len(name) <= SHOWN_CHARACTERS else shown)
     where = " nor ".join(dict.fromkeys(tried))
     judged.fault(f"missing_{kind}", f"{kind} {shown!r} is not a file: not {where}")
     return None
@@ -237,7 +243,7 @@ def _measure(talk: Talk, limits: Limits, judged: Judged) -> None:
     ]
     count, _ = text_counter(limits.hf_dir)
     judged.tokens, judged.kept, through = row_tokens(talk, images, limits.seq_length, count)
-    judged.visual_tokens, judged.turns = sum(images), len(talk.turns)
+    judged.visual_tokens = sum(images)
     if through:
         text = (
             f"has {judged.tokens} tokens, {judged.visual_tokens} of them images; the cut at "

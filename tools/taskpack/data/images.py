@@ -24,7 +24,7 @@ _ENDS = {"PNG": (b"IEND", 64), "JPEG": (b"\xff\xd9", 64), "GIF": (b"\x3b", 1)}
 """How files end, and how far from the last byte that may be; others are decoded to know."""
 _CONTAINERS = (b"ftyp", b"\x1aE\xdf\xa3", b"RIFF", b"FLV", b"\x00\x00\x01\xba", b"G@")
 # what Pillow's readers raise on damaged files
-_DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError,
+DAMAGE = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError,
            OverflowError, MemoryError, struct.error, zlib.error)  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def look_at_image(path: Path, *, deep: bool) -> Seen:
             return Seen(None, "image_bomb", str(error).split(",")[0])
         except UnidentifiedImageError:
             return Seen(None, "broken_image", "is no image that Pillow knows")
-        except _DAMAGE as error:
+        except DAMAGE as error:
             return Seen(None, "broken_image", f"cannot be decoded: {error}")
     return problem or Seen(size)
 
