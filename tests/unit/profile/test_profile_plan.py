@@ -1,4 +1,4 @@
-"""Parameter counts, the plan and the list of tasks."""
+"""Parameter counts, and the list of tasks."""
 
 from __future__ import annotations
 
@@ -65,34 +65,6 @@ def test_frozen_vision_gets_no_adapter(load: Callable[..., Profile]) -> None:
     trained = {m.name: m.trainable for m in modules(load("train.freeze=[projector]"), "lora")}
     assert trained["vision encoder"] > 0
     assert trained["vision projector"] == 0
-
-
-def test_the_plan_shows_stages_batch_and_modules(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "qwen2.5vl-32b", "--nodes", "4"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "one copy   TP 2 x PP 8 x CP 1 = 16 NPUs" in lines
-    assert "cluster    4 x 8 NPUs = 32, DP 2; whole copies need a multiple of 2 nodes" in lines
-    assert (
-        "step       micro 1 x accumulation 96 x DP 2 = 192 samples, at most 196,608 tokens" in lines
-    )
-    assert "    0             32            4" in lines
-    assert "all               33,452,718,336  59,244,544  0.177% trains" in lines
-
-
-def test_the_plan_names_stages_that_train_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    layers = "parallel.text_layers=[0, 13, 9, 9, 9, 9, 9, 6]"
-    assert main(["plan", "qwen2.5vl-32b", "--set", layers]) == 0
-    assert "stage 0 trains nothing: --enable-dummy-optimizer is passed" in capsys.readouterr().out
-
-
-def test_the_plan_of_virtual_stages_numbers_both(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["plan", "qwen2.5vl-32b", "--json", "--set", "tuning.mode=full"]
-    argv += ["--set", "parallel.text_layers=[[4, 9, 9, 9], [9, 9, 9, 6]]"]
-    argv += ["--set", "parallel.vision_layers=[[32, 0, 0, 0], [0, 0, 0, 0]]"]
-    assert main(argv) == 0
-    stages = json.loads(capsys.readouterr().out)["stages"]
-    assert len(stages) == 8
-    assert stages[4] == {"stage": 0, "virtual_stage": 1, "vision_layers": 0, "text_layers": 9}
 
 
 def test_one_node_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:

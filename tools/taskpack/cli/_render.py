@@ -1,4 +1,4 @@
-"""Commands of the `render` group: models, profile, render, diff-upstream, plan."""
+"""Commands of the `render` group: models, profile, render, diff-upstream."""
 
 from __future__ import annotations
 
@@ -23,11 +23,6 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _register_profile(commands)
     _register_render(commands)
     _register_upstream(commands)
-    plan = commands.add_parser("plan", help="check a profile and show what it amounts to")
-    plan.add_argument("model", help="task to plan")
-    plan.add_argument("--nodes", type=_positive, help="plan for this number of nodes")
-    _add_set(plan)
-    _finish(plan, _run_plan)
 
 
 def _register_profile(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,8 +31,8 @@ def _register_profile(commands: argparse._SubParsersAction[argparse.ArgumentPars
     from_hf = actions.add_parser("from-hf", help="write the profile of a model not here yet")
     from_hf.add_argument("dir", type=Path, help="Hugging Face folder; its config.json is read")
     from_hf.add_argument("--name", required=True, help="name of the new task")
-    from_hf.add_argument("--tp", type=_positive, help="tensor parallel size")
-    from_hf.add_argument("--nodes", type=_positive, help="nodes of 8 NPUs")
+    from_hf.add_argument("--tp", type=positive, help="tensor parallel size")
+    from_hf.add_argument("--nodes", type=positive, help="nodes of 8 NPUs")
     _finish(from_hf, _run_from_hf)
 
 
@@ -47,7 +42,7 @@ def _register_render(commands: argparse._SubParsersAction[argparse.ArgumentParse
     what.add_argument("model", nargs="?", help="task to render")
     what.add_argument("--all", action="store_true", help="render every task")
     render.add_argument("--release", help="render for this MindSpeed-MM release")
-    _add_set(render)
+    add_set(render)
     render.add_argument("--out", type=Path, help="folder to write to instead of the task's own")
     render.add_argument("--check", action="store_true", help="write nothing, report differences")
     _finish(render, _run_render)
@@ -59,7 +54,7 @@ def _register_upstream(commands: argparse._SubParsersAction[argparse.ArgumentPar
     )
     upstream.add_argument("model", help="task to compare")
     upstream.add_argument("--release", help="compare with this MindSpeed-MM release")
-    _add_set(upstream)
+    add_set(upstream)
     _finish(upstream, _run_upstream)
 
 
@@ -68,7 +63,8 @@ def _finish(parser: argparse.ArgumentParser, run: object) -> None:
     parser.set_defaults(run=run)
 
 
-def _add_set(parser: argparse.ArgumentParser) -> None:
+def add_set(parser: argparse.ArgumentParser) -> None:
+    """Add `--set KEY=VALUE`."""
     parser.add_argument(
         "--set",
         action="append",
@@ -79,13 +75,19 @@ def _add_set(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Read a whole number from 1.
+
+    Raises:
+        argparse.ArgumentTypeError: The text is none.
+    """
     if not text.isascii() or not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
 
 
-def _load(model: str, overrides: Sequence[str] = ()) -> Profile:
+def load(model: str, overrides: Sequence[str] = ()) -> Profile:
+    """Load the profile of a task, with values of it replaced."""
     from taskpack.profile import load_profile
 
     return load_profile(task_dir(model) / "profile.yaml", overrides)
@@ -96,7 +98,7 @@ def _load_all(models: Sequence[str], overrides: Sequence[str]) -> list[Profile]:
     profiles, errors = [], []
     for model in models:
         try:
-            profiles.append(_load(model, overrides))
+            profiles.append(load(model, overrides))
         except ProfileError as error:
             errors.append(error)
     raise_collected(errors)
@@ -108,9 +110,9 @@ def _all_models() -> list[str]:
 
 
 def _run_models(args: argparse.Namespace) -> int:
-    from taskpack.profile.plan import models_json, models_text
+    from taskpack.plan.models import models_json, models_text
 
-    profiles = [_load(model) for model in _all_models()]
+    profiles = [load(model) for model in _all_models()]
     print(json.dumps({"models": models_json(profiles)}) if args.json else models_text(profiles))
     return 0
 
@@ -118,7 +120,7 @@ def _run_models(args: argparse.Namespace) -> int:
 def _run_upstream(args: argparse.Namespace) -> int:
     from taskpack.render.upstream import upstream_json, upstream_text
 
-    profile = _load(args.model, _overrides(args))
+    profile = load(args.model, _overrides(args))
     print(json.dumps(upstream_json(profile)) if args.json else upstream_text(profile))
     return 0
 
@@ -127,27 +129,17 @@ def _overrides(args: argparse.Namespace) -> list[str]:
     return [*args.overrides, *([f'release="{args.release}"'] if args.release else [])]
 
 
-def _run_plan(args: argparse.Namespace) -> int:
-    from taskpack.profile.plan import plan_json, plan_text
-
-    overrides = list(args.overrides)
-    if args.nodes:
-        overrides.append(f"platform.nodes={args.nodes}")
-    profile = _load(args.model, overrides)
-    print(json.dumps(plan_json(profile)) if args.json else plan_text(profile))
-    return 0
-
-
 def _run_from_hf(args: argparse.Namespace) -> int:
-    from taskpack.profile.plan import plan_json, plan_text
+    from taskpack.plan.report import make_plan, plan_json
+    from taskpack.plan.text import plan_text
     from taskpack.render.new_profile import write_profile
 
     tasks = tasks_root()
-    profile = write_profile(args.dir, args.name, tasks, nodes=args.nodes, tp=args.tp)
+    plan = make_plan(write_profile(args.dir, args.name, tasks, nodes=args.nodes, tp=args.tp))
     if args.json:
-        print(json.dumps(plan_json(profile)))
+        print(json.dumps(plan_json(plan)))
     else:
-        print(f"{plan_text(profile)}\n\nwritten: {tasks / args.name / 'profile.yaml'}")
+        print(f"{plan_text(plan)}\n\nwritten: {tasks / args.name / 'profile.yaml'}")
     return 0
 
 

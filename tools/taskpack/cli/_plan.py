@@ -1,0 +1,60 @@
+"""The command `plan`: a run proved on a laptop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from taskpack.cli._render import add_set, load, positive
+
+
+def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command."""
+    plan = commands.add_parser("plan", help="prove a run before it starts")
+    plan.add_argument("model", help="task to plan")
+    plan.add_argument("--hf", type=Path, metavar="DIR", help="check these weights, as published")
+    plan.add_argument("--mm", type=Path, metavar="DIR", help="check these converted weights")
+    plan.add_argument(
+        "--data",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="check this data file; may be given several times",
+    )
+    cluster = plan.add_mutually_exclusive_group()
+    cluster.add_argument("--nodes", type=positive, metavar="N", help="plan for N nodes")
+    cluster.add_argument("--npus", type=positive, metavar="N", help="plan for N NPUs in all")
+    plan.add_argument("--hbm", type=positive, metavar="GIB", help="memory of an NPU (default: 64)")
+    add_set(plan)
+    plan.add_argument("--json", action="store_true", help="print the result as JSON")
+    plan.set_defaults(run=_run_plan)
+
+
+def _run_plan(args: argparse.Namespace) -> int:
+    from taskpack.plan.report import Given, make_plan, plan_json
+    from taskpack.plan.text import plan_text
+
+    overrides = [*args.overrides, *_cluster(args)]
+    profile = load(args.model, overrides)
+    changed = overrides if profile != load(args.model) else []
+    given = Given(
+        hf=args.hf, mm=args.mm, data=tuple(args.data), hbm_gib=args.hbm, overrides=changed
+    )
+    plan = make_plan(profile, given)
+    print(json.dumps(plan_json(plan)) if args.json else plan_text(plan))
+    return 1 if plan.failed else 0
+
+
+def _cluster(args: argparse.Namespace) -> list[str]:
+    """Give the values of the profile that the options of the cluster stand for."""
+    if args.nodes:
+        return [f"platform.nodes={args.nodes}"]
+    if args.npus:
+        from taskpack.plan.cluster import split_npus
+
+        per_node = load(args.model, args.overrides).platform.npus_per_node
+        nodes, each = split_npus(args.npus, per_node)
+        return [f"platform.nodes={nodes}", f"platform.npus_per_node={each}"]
+    return []

@@ -1,0 +1,1 @@
+"""A run proved before it starts: checks, pipeline, memory, disk, and layouts to choose from."""
