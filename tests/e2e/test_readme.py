@@ -37,7 +37,7 @@ INSTEAD = {
     f"bash {TASK}/convert_mm_to_hf.sh": f"bash {TASK}/convert_mm_to_hf.sh --dry-run",
 }
 
-# test_rehearse.py runs rehearsals; the weights of 32B are not here. Here only words are checked.
+# test_rehearse.py runs rehearsals; 32B's weights and geometry3k are not here: only words count.
 ONLY_PARSED = (
     "taskpack rehearse qwen2.5vl-32b --report rehearsal.html",
     "TUNING=full taskpack rehearse qwen2.5vl-32b",
@@ -45,6 +45,8 @@ ONLY_PARSED = (
     " --hf ckpt/hf_path/Qwen2.5-VL-32B-Instruct",
     "taskpack rehearse qwen2.5vl-32b --steps 12 --report rehearsal.html --keep /tmp/rehearsal",
     "taskpack inspect ckpt/mm_to_hf/Qwen2.5-VL-32B-Instruct",
+    "taskpack data geo3k geometry3k data/geo3k",
+    "taskpack data geo3k geometry3k data --sft",
 )
 
 SECTIONS = [

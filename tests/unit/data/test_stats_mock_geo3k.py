@@ -128,7 +128,7 @@ def test_stats_of_a_terminal_name_every_number(
     text = capsys.readouterr().out
     assert "rows                       200, 200 good" in text
     assert "(estimated)" in text
-    assert "1 of 192 rows; train.iters 10000 = 10000.00 epochs" in text
+    assert "1 of 192 rows each; train.iters 10000 = 9600.00 epochs" in text
 
 
 def png(color: int) -> bytes:

@@ -123,11 +123,10 @@ class Stats:
         yield f"cut to {limit} tokens", f"{report.cut_rows} rows"
         yield "tokens of images", f"{self.visual_share:.1%}"
         yield f"padding at batch.micro {profile.batch.micro}", f"{self.padding_share:.1%}"
-        epochs = (
-            f"{profile.train.iters / self.steps_per_epoch:.2f}" if self.steps_per_epoch else "-"
-        )
-        per_epoch = f"{self.steps_per_epoch} of {profile.global_batch} rows"
-        yield "steps per epoch", f"{per_epoch}; train.iters {profile.train.iters} = {epochs} epochs"
+        iters, batch = profile.train.iters, profile.global_batch
+        epochs = f" = {iters * batch / report.good:.2f} epochs" if report.good else ""
+        per_epoch = f"{self.steps_per_epoch} of {batch} rows each"
+        yield "steps per epoch", f"{per_epoch}; train.iters {iters}{epochs}"
 
 
 def collect_stats(
