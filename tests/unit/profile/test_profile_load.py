@@ -303,3 +303,10 @@ def test_every_key_says_what_it_means() -> None:
     for section in sections(Profile):
         for name, field in section.model_fields.items():
             assert field.description and field.description.endswith((".", "`.")), (section, name)
+
+
+def test_an_override_of_the_global_batch_replaces_the_accumulation(
+    load: Callable[..., Profile],
+) -> None:
+    assert load("batch.global=48").accumulation == 48
+    assert load("batch.global=48", "batch.accumulation=null").global_batch == 48

@@ -37,14 +37,14 @@ CASES = {
         "text_layers [4, 9, 9, 9, 9, 9, 9, 7] holds 65 layers, Qwen2.5-VL-32B-Instruct has 64",
         "--set parallel.text_layers=[4, 9, 9, 9, 9, 9, 9, 7] (parallel.text_layers)",
         "every layer lives on exactly one stage",
-        "take away 1",
+        "take away 1, as in [4, 9, 9, 9, 9, 9, 9, 6] or [4, 8, 9, 9, 9, 9, 9, 7]",
     ),
     "vision layers must add up to the model": (
         ["parallel.vision_layers=[30, 0, 0, 0, 0, 0, 0, 0]"],
         "vision_layers [30, 0, 0, 0, 0, 0, 0, 0] holds 30 layers, Qwen2.5-VL-32B-Instruct has 32",
         "--set parallel.vision_layers=[30, 0, 0, 0, 0, 0, 0, 0] (parallel.vision_layers)",
         "every layer lives on exactly one stage",
-        "add 2",
+        "add 2, as in [32, 0, 0, 0, 0, 0, 0, 0]",
     ),
     "both lists must have the same length": (
         ["parallel.vision_layers=[32]"],
@@ -65,7 +65,8 @@ CASES = {
         "vision ends on stage 1, but text starts on stage 0",
         "--set parallel.vision_layers=[30, 2, 0, 0, 0, 0, 0, 0] (parallel.vision_layers)",
         "text reads what vision has finished, so vision must end no later",
-        "move the text layers to stage 1 and later, or the vision layers to stage 0 and earlier",
+        "move the text layers to stage 1 and later, or the vision layers to stage 0 and earlier: "
+        "vision_layers [32, 0, 0, 0, 0, 0, 0, 0]",
     ),
     "every stage must hold a layer": (
         ["parallel.text_layers=[4, 9, 9, 0, 18, 9, 9, 6]"],
@@ -193,7 +194,7 @@ CASES = {
         "did you mean '2.2.0' or '26.1.0' or '26.0.0'?",
     ),
     "accumulation and global exclude each other": (
-        ["batch.global=96"],
+        ["batch.accumulation=96", "batch.global=96"],
         "both accumulation and global are given",
         "--set batch.global=96 (batch.global)",
         "each follows from the other: global = micro x accumulation x DP",

@@ -222,14 +222,15 @@ CASES = [
         ("generate.text_layers=[20, 60]", "generate.vision_layers=[32, 0]"),
         "generate.text_layers=[20, 61]",
         "text_layers [20, 61] holds 81 layers, Qwen2.5-VL-72B-Instruct has 80",
-        "take away 1",
+        "take away 1, as in [20, 60]",
     ),
     (
         "qwen2.5vl-72b",
         ("generate.text_layers=[20, 60]", "generate.vision_layers=[32, 0]"),
         "generate.vision_layers=[0, 32]",
         "vision ends on stage 1, but text starts on stage 0",
-        "move the text layers to stage 1 and later, or the vision layers to stage 0 and earlier",
+        "move the text layers to stage 1 and later, or the vision layers to stage 0 and earlier: "
+        "vision_layers [32, 0]",
     ),
 ]
 

@@ -15,6 +15,9 @@ from taskpack.profile.faults import Fault, Where, faults_of
 from taskpack.profile.model import Profile
 from taskpack.profile.yaml_loader import KeyPath, dotted, read_scalar, read_yaml
 
+_TWINS: tuple[tuple[KeyPath, KeyPath], ...] = ((("batch", "global"), ("batch", "accumulation")),)
+"""Keys of which one stands for the other."""
+
 
 def load_profile(path: Path, overrides: Sequence[str] = ()) -> Profile:
     """Read, override and check a profile.
@@ -47,6 +50,7 @@ def parse_profile(
     document = read_yaml(text, name)
     written = frozenset(document.lines)
     overridden = {_override(document.data, item): f"--set {item}" for item in overrides}
+    _replace_twins(document.data, overridden)
 
     def where(key: KeyPath) -> str:
         for path, option in overridden.items():
@@ -173,3 +177,12 @@ def _override(data: dict[str, Any], text: str) -> KeyPath:
         target = below
     target[path[-1]] = read_scalar(value, f"--set {text}")
     return path
+
+
+def _replace_twins(data: dict[str, Any], overridden: Container[KeyPath]) -> None:
+    """Take out a key when an override gave the one that stands for it."""
+    for path, twin in (*_TWINS, *(pair[::-1] for pair in _TWINS)):
+        group, key = map(str, twin)
+        section = data.get(group)
+        if path in overridden and twin not in overridden and isinstance(section, dict):
+            section.pop(key, None)

@@ -79,14 +79,33 @@ def _sums(profile: Profile) -> Iterator[Fault]:
         (_VISION, parallel.vision, shape.vision.layers),
     ):
         if split.total != layers:
-            gap = layers - split.total
             yield Fault(
                 path,
                 f"{path[-1]} {split.to_lists()} holds {split.total} layers, {profile.title} "
                 f"has {layers}",
                 "every layer lives on exactly one stage",
-                f"{'add' if gap > 0 else 'take away'} {abs(gap)}",
+                _whole_list(split, layers),
             )
+
+
+def _whole_list(split: PipelineSplit, layers: int) -> str:
+    """Word the nearest lists that hold all layers: the last stage gives or takes, or the fullest.
+
+    A list that is mostly wrong gets the number alone.
+    """
+    gap = layers - split.total
+    number = f"{'add' if gap > 0 else 'take away'} {abs(gap)}"
+    near: list[list[int]] = []
+    held = [index for index, count in enumerate(split.chunks[0]) if count]
+    if split.vpp_size > 1 or not held or abs(gap) > layers // 2:
+        return number
+    wanted = min if gap > 0 else max
+    for index in (held[-1], wanted(held, key=split.chunks[0].__getitem__)):
+        counts = list(split.chunks[0])
+        counts[index] += gap
+        if counts[index] > 0 and counts not in near:
+            near.append(counts)
+    return f"{number}, as in {' or '.join(map(str, near))}" if near else number
 
 
 @rule("architecture", "parallel", "hf", "generate", "train", "data", "extra")
@@ -107,7 +126,7 @@ def _generating(profile: Profile) -> Iterator[Fault]:
         yield Fault(at[broken.path], broken.what, broken.why, broken.fix)
 
 
-@rule("parallel")
+@rule("architecture", "parallel")
 def _stages(profile: Profile) -> Iterator[Fault]:
     text, vision = profile.parallel.text, profile.parallel.vision
     if (text.pp_size, text.vpp_size) != (vision.pp_size, vision.vpp_size):
@@ -126,7 +145,8 @@ def _stages(profile: Profile) -> Iterator[Fault]:
             f"vision ends on stage {seeing[-1]}, but text starts on stage {reading[0]}",
             "text reads what vision has finished, so vision must end no later",
             f"move the text layers to stage {seeing[-1]} and later, or the vision layers to "
-            f"stage {reading[0]} and earlier",
+            f"stage {reading[0]} and earlier: vision_layers "
+            f"{_all_on(vision, reading[0], profile.architecture.vision.layers)}",
         )
         return
     empty = sorted(set(range(text.pp_size * text.vpp_size)) - {*seeing, *reading})
@@ -137,6 +157,14 @@ def _stages(profile: Profile) -> Iterator[Fault]:
             "each stage passes on what its own layers computed",
             "give every stage a layer, or use fewer stages",
         )
+
+
+def _all_on(split: PipelineSplit, place: int, layers: int) -> list[int] | list[list[int]]:
+    """Give a list of the same shape with all layers on one (virtual) stage."""
+    flat = [layers if index == place else 0 for index, _ in enumerate(split.counts())]
+    size = split.pp_size
+    rows = tuple(tuple(flat[start : start + size]) for start in range(0, len(flat), size))
+    return PipelineSplit(rows).to_lists()
 
 
 def _shape(split: PipelineSplit) -> str:
