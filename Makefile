@@ -14,7 +14,7 @@ SHELL_SOURCES = $(shell find templates/lib tasks tests/golden tests/shell docker
 
 .DEFAULT_GOAL := help
 CHECKOUT_TARGETS := convert finetune merge export
-.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench check golden
+.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench bench-data check golden
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -76,3 +76,6 @@ golden: $(READY) ## rewrite what the tests compare rendered tasks with; read the
 
 bench: $(READY) ## time conversions against a plain copy (needs 30 GB of disk)
 	$(BIN)/python tests/bench/bench_weights.py
+
+bench-data: $(READY) ## time a conversion of rows against json.load and json.dump (needs 6 GB of disk)
+	$(BIN)/python tests/bench/bench_data.py

@@ -15,6 +15,7 @@ from taskpack.data.roles import LLAVA_ROLES, ROLES, TOOL_ROLES
 
 Value = Mapping[str, Any]
 _ROLE_KEYS = ("from", "role", "speaker", "user")
+_SOURCES = (str, bytes, dict)
 _UNREAD = frozenset({"audio", "audios", "chosen", "rejected"})
 _TEXT_KEYS = ("value", "content", "text")
 
@@ -53,15 +54,13 @@ def detect(value: Value) -> Format | None:
 
 
 def _is_llava(talk: Iterable[Any]) -> bool:
-    speakers = [turn.get("from") if isinstance(turn, Mapping) else None for turn in talk]
+    speakers = [turn.get("from") if isinstance(turn, dict) else None for turn in talk]
     return all(isinstance(speaker, str) and speaker in LLAVA_ROLES for speaker in speakers)
 
 
 def _has_parts(messages: Any) -> bool:
     turns = messages if isinstance(messages, list) else []
-    return any(
-        isinstance(turn, Mapping) and isinstance(turn.get("content"), list) for turn in turns
-    )
+    return any(isinstance(turn, dict) and isinstance(turn.get("content"), list) for turn in turns)
 
 
 def read_draft(value: Value, form: Format) -> Draft:
@@ -140,9 +139,7 @@ def _listed(key: str, value: Any, draft: Draft) -> list[object]:
     if value is None or value == "" or value == []:
         return []
     items = value if isinstance(value, list) else [value]
-    good: list[object] = [
-        item for item in items if item and isinstance(item, str | bytes | Mapping)
-    ]
+    good: list[object] = [item for item in items if item and isinstance(item, _SOURCES)]
     if len(good) != len(items):
         shown = repr(value)[:80]
         draft.fault("wrong_type", f"{key} is {shown}, not a path or a list of paths")
@@ -190,7 +187,7 @@ def _talk(value: Value, draft: Draft, *, keys: tuple[str, ...], roles: Mapping[s
             if type(text) is str and text and not text.isspace():
                 draft.turns.append((role, text))
                 continue
-        if not isinstance(turn, Mapping):
+        if not isinstance(turn, dict):
             draft.fault("bad_turns", f"turn {number} is a {type(turn).__name__}, not an object")
             continue
         speaker = _first(turn, _ROLE_KEYS)[1]

@@ -78,7 +78,9 @@ class MediaPlace:
 
     def path(self, source: object, kind: str, draft: Draft) -> str | None:
         """Spell one image or video for the output, or note why that cannot be done."""
-        data, source = _carried(source, draft)
+        data = None
+        if not isinstance(source, str) or source.startswith("data:"):
+            data, source = _carried(source, draft)
         if data is not None:
             return self._spell(str(self.extracted.add(data)))
         if not isinstance(source, str):
@@ -106,7 +108,7 @@ class MediaPlace:
 
 
 def _carried(source: object, draft: Draft) -> tuple[bytes | None, object]:
-    if isinstance(source, Mapping):
+    if isinstance(source, dict):
         return _cell(source, draft)
     if isinstance(source, bytes):
         return source, None

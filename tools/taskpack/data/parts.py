@@ -17,7 +17,7 @@ def join_parts(parts: list[Any], draft: Draft) -> str:
     """Join the parts to one text with a marker at the place of each image or video."""
     text = ""
     for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else None
+        kind = part.get("type") if isinstance(part, dict) else None
         if isinstance(part, str):
             text += part
         elif kind in _TEXTS and isinstance(part.get("text"), str):
@@ -37,8 +37,8 @@ def _source(part: Mapping[str, Any]) -> list[object]:
     """Find the file of a part; a part that is a mere place takes the next of the row's column."""
     for key in (str(part["type"]), "image_url", "image", "video_url", "video", "url", "path"):
         source = part.get(key)
-        if isinstance(source, Mapping) and "url" in source:
+        if isinstance(source, dict) and "url" in source:
             source = source["url"]
-        if source and isinstance(source, str | bytes | Mapping):
+        if source and isinstance(source, (str, bytes, dict)):
             return [source]
     return []

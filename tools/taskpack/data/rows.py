@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -14,6 +14,7 @@ from taskpack.data.markers import marker_fault, place_optional, repair
 from taskpack.data.media import MediaPlace
 from taskpack.data.trainer import IMAGE_MARKER, VIDEO_MARKER
 
+_ID_TYPES = (str, int, type(None))
 _ALTERNATING = ["user", "assistant"] * 32
 
 
@@ -49,12 +50,12 @@ class RowReader:
         if raw.fault:
             return self._findings(raw, None, [("broken_json", raw.fault)])
         value = raw.value
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             found = f"is a {type(value).__name__}, not an object"
             return self._findings(raw, None, [("wrong_type", found)])
         raw_id = value.get("id")
         draft = read_draft(value, self.form)
-        if isinstance(raw_id, bool | float | list | Mapping):
+        if type(raw_id) not in _ID_TYPES:
             draft.fault("wrong_type", f"id is {str(raw_id)[:80]!r}, not text or a whole number")
         self._judge_media(draft)
         _judge_order(draft)
@@ -69,7 +70,7 @@ class RowReader:
     def unwritable(self, raw: RawRow, error: UnicodeEncodeError) -> list[Finding]:
         """Say that a row's text is no Unicode text."""
         text = f"holds {error.object[error.start : error.end][:4]!r}, which is not UTF-8 text"
-        name = raw.value.get("id") if isinstance(raw.value, Mapping) else None
+        name = raw.value.get("id") if isinstance(raw.value, dict) else None
         return self._findings(raw, None if name is None else str(name), [("not_utf8", text)])
 
     def _findings(
@@ -93,8 +94,10 @@ class RowReader:
             place_optional(draft)
         if draft.faults:
             return
-        pairs = ((IMAGE_MARKER, len(draft.images)), (VIDEO_MARKER, len(draft.videos)))
-        for marker, media in pairs:
+        for marker, media in (
+            (IMAGE_MARKER, len(draft.images)),
+            (VIDEO_MARKER, len(draft.videos)),
+        ):
             if self.fix:
                 self.repaired = repair(draft.turns, marker, media) or self.repaired
             problem = marker_fault(draft.turns, marker, media)
