@@ -25,8 +25,11 @@ _TOKENIZERS = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 def check_hf(profile: Profile, folder: Path) -> Iterator[Check]:
     """Compare a Hugging Face folder with the model that the profile describes."""
     try:
-        yield from _same_architecture(profile, folder)
+        compared = _same_architecture(profile, folder)
+        yield compared
         yield from _processor_files(folder)
+        if compared.status == "fail":
+            return
         if any(folder.glob("*.safetensors*")):
             side, strays = hf_source(folder, task_model(profile))
             names = f"{len(side.stored)} tensors, each of the shape the profile needs"
@@ -66,17 +69,15 @@ def check_mm(profile: Profile, folder: Path) -> Iterator[Check]:
     )
 
 
-def _same_architecture(profile: Profile, folder: Path) -> Iterator[Check]:
+def _same_architecture(profile: Profile, folder: Path) -> Check:
     where = f"{folder / 'config.json'} and the profile's architecture"
     family = read_family(folder).name
     if family != profile.family:
-        yield _other_model(f"model_type {family} (profile: {profile.family})", where)
-        return
+        return _other_model(f"model_type {family} (profile: {profile.family})", where)
     unlike = _differences(read_architecture(folder), profile.architecture)
     if unlike:
-        yield _other_model(shorten(unlike, 6), where)
-    else:
-        yield Check(_HF, "pass", "config.json has the profile's architecture", where=str(folder))
+        return _other_model(shorten(unlike, 6), where)
+    return Check(_HF, "pass", "config.json has the profile's architecture", where=str(folder))
 
 
 def _differences(have: Architecture, want: Architecture) -> list[str]:
