@@ -40,7 +40,8 @@ class Done:
     with_system: int = 0
     extracted: int = 0
     last: RawRow | None = None
-    """The last good row; its value holds the id alone."""
+    """The last good row."""
+    last_id: str = ""
     damage: RawRow | None = None
     """The row that could not be read, when the batch stops there."""
 
@@ -57,6 +58,9 @@ def convert_batch(batch: Batch) -> Done:
             break
         done.read += 1
         _convert(reader, raw, number, done)
+    if done.last is not None:
+        # the row itself need not travel between processes
+        done.last = done.last._replace(value={"id": done.last_id})
     done.extracted = reader.place.extracted.files - before
     return done
 
@@ -73,7 +77,7 @@ def _convert(reader: RowReader, raw: RawRow, number: int, done: Done) -> None:
         return
     done.text_only += not row.images and not row.videos
     done.with_system += row.has_system
-    done.last = raw._replace(value={"id": row.id})
+    done.last, done.last_id = raw, row.id
     if reader.repaired:
         done.repairs.append(f"{reader.file} row {raw.number}: {reader.repaired}")
 

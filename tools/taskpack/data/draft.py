@@ -33,7 +33,7 @@ class Draft:
         self.faults.append(Fault(kind, message))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
     """A row as MindSpeed-MM reads it; every row of a file has the same keys."""
 

@@ -21,16 +21,20 @@ def marker_fault(turns: Turns, marker: str, media: int) -> str | None:
 
     The trainer stops, hours into its map step, where the counts differ.
     """
-    total = " ".join([text for _, text in turns]).count(marker)
-    if total == media and (
-        not total or (turns[0][0] == "user" and turns[0][1].count(marker) == total)
-    ):
-        return None
+    total = sum(text.count(marker) for _, text in turns)
     if total and any(marker in text for role, text in turns if role != "user"):
         return f"a {marker} stands outside the user's turns"
     if total != media:
         return f"{total} {marker} for {media} {marker.strip('<>')}(s)"
     return None
+
+
+def is_plain(turns: Turns, images: int) -> bool:
+    """Say whether all markers stand in the first question, as in nearly every row; it is quick."""
+    text = " ".join([text for _, text in turns])
+    if VIDEO_MARKER in text or text.count(IMAGE_MARKER) != images:
+        return False
+    return not images or (turns[0][0] == "user" and turns[0][1].count(IMAGE_MARKER) == images)
 
 
 def place_optional(draft: Draft) -> None:

@@ -85,7 +85,7 @@ class MediaPlace:
             return self._spell(str(self.extracted.add(data)))
         if not isinstance(source, str):
             return None
-        if source.startswith(_REMOTE):
+        if ":" in source and source.startswith(_REMOTE):
             draft.fault("remote_media", f"{kind} {_short(source)!r} is not a file: fetch it first")
             return None
         name = source.removeprefix("file://")

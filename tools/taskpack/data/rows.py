@@ -10,7 +10,7 @@ from taskpack.data.draft import Draft, Row
 from taskpack.data.findings import Finding
 from taskpack.data.formats import Format, read_draft
 from taskpack.data.json_rows import RawRow
-from taskpack.data.markers import marker_fault, place_optional, repair
+from taskpack.data.markers import is_plain, marker_fault, place_optional, repair
 from taskpack.data.media import MediaPlace
 from taskpack.data.trainer import IMAGE_MARKER, VIDEO_MARKER
 
@@ -92,7 +92,7 @@ class RowReader:
     def _judge_markers(self, draft: Draft) -> None:
         if draft.markers_optional:
             place_optional(draft)
-        if draft.faults:
+        if draft.faults or (not draft.videos and is_plain(draft.turns, len(draft.images))):
             return
         for marker, media in (
             (IMAGE_MARKER, len(draft.images)),
