@@ -38,6 +38,32 @@ def from_fp32(values: npt.NDArray[np.float32], dtype: str) -> Raw:
         return values.astype(raw_dtype(dtype))
 
 
+def is_finite(values: Raw, dtype: str) -> npt.NDArray[np.bool_]:
+    """Tell which elements are neither infinite nor NaN."""
+    if dtype == "bf16":
+        finite: npt.NDArray[np.bool_] = (values & np.uint16(0x7F80)) != np.uint16(0x7F80)
+        return finite
+    return np.isfinite(values)
+
+
+def from_fp64(values: npt.NDArray[np.float64], dtype: str) -> Raw:
+    """Round once to a type.
+
+    numpy has no bf16, so the way there leads through fp32: rounded to odd, which keeps every bit
+    that decides the second rounding.
+    """
+    if dtype != "bf16":
+        with np.errstate(over="ignore"):
+            return values.astype(raw_dtype(dtype))
+    with np.errstate(over="ignore"):
+        near = values.astype(np.float32)
+    inexact = np.isfinite(near) & (near != values)
+    bits = near.view(np.uint32)
+    bits -= (inexact & (np.abs(near) > np.abs(values))).astype(np.uint32)
+    bits |= inexact.astype(np.uint32)
+    return from_fp32(near, dtype)
+
+
 def cast(values: Raw, source: str, target: str) -> Raw:
     """Cast between two types."""
     return values if source == target else from_fp32(to_fp32(values, source), target)

@@ -17,13 +17,15 @@ import xxhash
 
 from taskpack.errors import CheckpointError
 from taskpack.weights.adapter import Adapted, AdapterSource, factors_of
-from taskpack.weights.casts import Raw, from_fp32, raw_dtype, to_fp32
+from taskpack.weights.casts import Raw, is_finite, raw_dtype, to_fp32
 from taskpack.weights.copy_engine import Files, read_into
 from taskpack.weights.plan import Job, Target, make_plan
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import hf_side
+from taskpack.weights.wide import BLOCK, Fp64, Wide
 
-Fp64 = npt.NDArray[np.float64]
+_KEPT_BYTES = 128 << 20
+"""Room for factors that are held; those of a layer of 72B with rank 64 take about 100 MB."""
 
 
 class Delta:
@@ -35,11 +37,10 @@ class Delta:
         scales: What `B @ A` is multiplied with, by the name of the logical weight.
     """
 
-    _KEPT = 24  # logical factors held at a time; a layer has about a dozen
-
     def __init__(
         self, adapter: AdapterSource, chosen: Sequence[Adapted], scales: Mapping[str, float]
     ) -> None:
+        self.identity = ""
         self._side = adapter.side
         self._scales = scales
         self._factors = {
@@ -53,6 +54,7 @@ class Delta:
         self._files = Files()
         self._lock = threading.Lock()
         self._cache: OrderedDict[str, Fp64] = OrderedDict()
+        self._wide = Wide()
 
     def close(self) -> None:
         """Close the adapter's files."""
@@ -76,6 +78,8 @@ class Delta:
                     fix="use an earlier iteration of the adapter (--iteration)",
                 )
             digest.update(name.encode() + values.tobytes())
+        chosen = sorted((name, self._scales[name]) for name in self._factors)
+        self.identity = f"{digest.hexdigest()} {chosen}"
         return f"xxh3:{digest.hexdigest()}"
 
     def touches(self, target: Target) -> bool:
@@ -90,24 +94,28 @@ class Delta:
             first: Number of the first row.
             rows: The rows as they are, `[n, width]`.
             dtype: Their element type.
+
+        Returns:
+            A view that this thread's next call overwrites.
         """
-        total = to_fp32(rows, dtype).astype(np.float64)
+        total = self._wide.widen(rows, dtype)
         for piece in target.stored.pieces:
             if piece.tensor not in self._factors:
                 continue
             a = self._get(self._factors[piece.tensor].a)
             b = self._get(self._factors[piece.tensor].b)
-            scale = self._scales[piece.tensor]
             if target.stored.axis == 1:
                 columns = slice(piece.offset, piece.offset + piece.stop - piece.start)
-                delta = b[first : first + len(rows)] @ a[:, piece.start : piece.stop]
-                total[:, columns] += scale * delta
-                continue
-            begin = max(first, piece.offset)
-            end = min(first + len(rows), piece.offset + piece.stop - piece.start)
-            if begin < end:
+                b, a = b[first : first + len(rows)], a[:, piece.start : piece.stop]
+                part = total[:, columns]
+            else:
+                begin = max(first, piece.offset)
+                end = min(first + len(rows), piece.offset + piece.stop - piece.start)
+                if begin >= end:
+                    continue
                 at = piece.start + begin - piece.offset
-                total[begin - first : end - first] += scale * (b[at : at + end - begin] @ a)
+                b, part = b[at : at + end - begin], total[begin - first : end - first]
+            np.add(part, self._wide.multiply(b, a, self._scales[piece.tensor]), out=part)
         return total
 
     def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
@@ -118,10 +126,13 @@ class Delta:
         """
         if not self.touches(target):
             return rows
-        total = self.exact(target, first, rows, dtype)
-        with np.errstate(over="ignore"):
-            merged = from_fp32(total.astype(np.float32), dtype)
-        if not np.isfinite(to_fp32(merged, dtype)).all():
+        merged = np.empty_like(rows)
+        step = max(1, BLOCK // rows.shape[1])
+        for at in range(0, len(rows), step):
+            block = rows[at : at + step]
+            total = self.exact(target, first + at, block, dtype)
+            self._wide.round(total, dtype, merged[at : at + step])
+        if not is_finite(merged, dtype).all():
             raise CheckpointError(
                 f"merging makes {target.stored.name} infinite or NaN",
                 where=f"{target.stored.file}, row {first} or one of the {len(rows)} from it on",
@@ -138,7 +149,7 @@ class Delta:
         values = self._load(name)
         with self._lock:
             self._cache[name] = values
-            while len(self._cache) > self._KEPT:
+            while sum(kept.nbytes for kept in self._cache.values()) > _KEPT_BYTES:
                 self._cache.popitem(last=False)
         return values
 
