@@ -28,8 +28,15 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     cluster.add_argument("--npus", type=positive, metavar="N", help="plan for N NPUs in all")
     plan.add_argument("--hbm", type=positive, metavar="GIB", help="memory of an NPU (default: 64)")
     add_set(plan)
+    plan.add_argument(
+        "--suggest", action="store_true", help="give layouts for the NPUs instead, best first"
+    )
     plan.add_argument("--json", action="store_true", help="print the result as JSON")
-    plan.set_defaults(run=_run_plan)
+    plan.set_defaults(run=_run)
+
+
+def _run(args: argparse.Namespace) -> int:
+    return _run_suggest(args) if args.suggest else _run_plan(args)
 
 
 def _run_plan(args: argparse.Namespace) -> int:
@@ -45,6 +52,20 @@ def _run_plan(args: argparse.Namespace) -> int:
     plan = make_plan(profile, given)
     print(json.dumps(plan_json(plan)) if args.json else plan_text(plan))
     return 1 if plan.failed else 0
+
+
+def _run_suggest(args: argparse.Namespace) -> int:
+    from taskpack.plan.memory import hbm_bytes
+    from taskpack.plan.suggest import measure, suggest_or_fail
+    from taskpack.plan.suggest_text import suggestions_json, suggestions_text
+
+    profile = load(args.model, args.overrides)
+    nodes = args.nodes or profile.platform.nodes
+    npus = args.npus or nodes * profile.platform.npus_per_node
+    hbm = hbm_bytes(profile, args.hbm)
+    found, own = suggest_or_fail(profile, npus, hbm), measure(profile, hbm)
+    print(json.dumps(suggestions_json(found, own)) if args.json else suggestions_text(found, own))
+    return 0
 
 
 def _cluster(args: argparse.Namespace) -> list[str]:
