@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from taskpack.cli._render import add_set, load, positive
+
+if TYPE_CHECKING:
+    from taskpack.plan.report import Plan
 
 
 def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,6 +35,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     plan.add_argument(
         "--suggest", action="store_true", help="give layouts for the NPUs instead, best first"
     )
+    plan.add_argument("--png", type=Path, metavar="FILE", help="draw pipeline and memory")
+    plan.add_argument("--svg", type=Path, metavar="FILE", help="the same as a vector picture")
     plan.add_argument("--json", action="store_true", help="print the result as JSON")
     plan.set_defaults(run=_run)
 
@@ -50,8 +56,20 @@ def _run_plan(args: argparse.Namespace) -> int:
         hf=args.hf, mm=args.mm, data=tuple(args.data), hbm_gib=args.hbm, overrides=changed
     )
     plan = make_plan(profile, given)
+    _draw(plan, args)
     print(json.dumps(plan_json(plan)) if args.json else plan_text(plan))
     return 1 if plan.failed else 0
+
+
+def _draw(plan: Plan, args: argparse.Namespace) -> None:
+    if args.png is None and args.svg is None:
+        return
+    from taskpack.plan.draw import draw
+
+    if args.png is not None:
+        draw(plan, args.png, "png")
+    if args.svg is not None:
+        draw(plan, args.svg, "svg")
 
 
 def _run_suggest(args: argparse.Namespace) -> int:
