@@ -68,6 +68,9 @@ def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     convert.add_argument(
         "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
     )
+    convert.add_argument(
+        "--resume", action="store_true", help="go on with an interrupted conversion"
+    )
     convert.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     convert.add_argument("--json", action="store_true", help="print the account as JSON")
     convert.set_defaults(run=_convert)
@@ -202,6 +205,7 @@ def _convert(args: argparse.Namespace) -> int:
         fix=args.fix,
         shard=args.shard,
         workers=args.workers,
+        resume=args.resume,
         overwrite=args.overwrite,
     )
     account = convert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -18,9 +18,17 @@ from taskpack.data.outputs import Outputs, check_outputs, output_paths
 from taskpack.data.pool import choose_workers, run_ordered, without_collector
 from taskpack.data.probe import FileForm, probe_files
 from taskpack.data.progress import Meter
+from taskpack.data.resume import (
+    COUNTERS,
+    SAVED_EVERY_ROWS,
+    ResumePoint,
+    conversion_key,
+    findings_state,
+    restore_findings,
+)
 from taskpack.data.rows import Media, RowReader
 from taskpack.data.sources import broken, expand_inputs, read_rows
-from taskpack.errors import DatasetError
+from taskpack.errors import DatasetError, ProfileError, TaskpackError
 
 
 class OnBad(Enum):
@@ -62,6 +70,8 @@ class ConvertOptions:
     """Convert only the i-th (from 0) of n runs of rows."""
     workers: int | None = None
     """Processes beside this one; None starts some for large inputs."""
+    resume: bool = False
+    """True goes on with an interrupted conversion of the same inputs and options."""
     overwrite: bool = False
     """True replaces an output that is already there."""
 
@@ -136,7 +146,7 @@ def convert(
 
     Raises:
         DatasetError: A file is unreadable, or a row is bad and `on_bad` is FAIL.
-        HostError: The output is already there.
+        HostError: The output is already there, or there is nothing to resume.
         ProfileError: Options contradict each other.
     """
     files = expand_inputs(inputs)
@@ -150,9 +160,10 @@ def convert(
     extracted = Extracted(
         output.with_name(output.stem + "_media"), dry=options.on_bad is OnBad.LIST
     )
-    outputs = Outputs(paths, options.split, options.seed, shuffle=options.shuffle)
+    run = _Run(options, account, extracted, report, tell, _resume_point(output, forms, options))
+    outputs = run.open_outputs(paths)
     try:
-        _Run(options, account, extracted, report, tell).write(forms, outputs)
+        run.write(forms, outputs)
         outputs.finish()
         if options.on_bad is OnBad.FAIL and account.found.bad:
             raise _bad_rows(account)
@@ -161,10 +172,25 @@ def convert(
                 raise _nothing_left(account, files)
             outputs.rename(extracted)
             account.written, account.outputs = outputs.rows, outputs.counts
-    finally:
-        outputs.discard()
-        shutil.rmtree(extracted.partial, ignore_errors=True)
+    except TaskpackError:
+        run.clean_up(outputs)
+        raise
+    run.clean_up(outputs)
     return account
+
+
+def _resume_point(output: Path, forms: Sequence[FileForm], options: ConvertOptions) -> ResumePoint:
+    if options.resume and options.shuffle:
+        raise ProfileError(
+            "--resume cannot go on with --shuffle",
+            where="--resume --shuffle",
+            why="the order is drawn over all rows, at the end",
+            fix="leave one of them out",
+        )
+    same = replace(options, overwrite=False, resume=False, workers=None)
+    return ResumePoint(
+        output.with_name(output.name + ".resume.json"), conversion_key(forms, repr(same))
+    )
 
 
 @dataclass(slots=True)
@@ -174,12 +200,43 @@ class _Run:
     extracted: Extracted
     report: Report
     tell: Tell
+    point: ResumePoint
+    done_rows: int = 0
+    """Rows of the input that an interrupted run has dealt with."""
+
+    def open_outputs(self, paths: Sequence[Path]) -> Outputs:
+        """Start the outputs, or go on with those of an interrupted run."""
+        options, account = self.options, self.account
+        resumed = None
+        if options.resume:
+            state = self.point.load()
+            resumed = [(rows, size) for rows, size in state["files"]]
+            for name in COUNTERS:
+                setattr(account, name, state[name])
+            restore_findings(account.found, state["found"])
+            self.done_rows = account.read
+        else:
+            shutil.rmtree(self.extracted.partial, ignore_errors=True)
+        return Outputs(paths, options.split, options.seed, shuffle=options.shuffle, resumed=resumed)
+
+    def clean_up(self, outputs: Outputs) -> None:
+        """Remove all that was not renamed."""
+        outputs.discard()
+        self.point.forget()
+        shutil.rmtree(self.extracted.partial, ignore_errors=True)
+
+    def _save_point(self, outputs: Outputs) -> None:
+        state = {name: getattr(self.account, name) for name in COUNTERS}
+        found = findings_state(self.account.found)
+        self.point.save({**state, "files": outputs.flush(), "found": found})
 
     def write(self, forms: Sequence[FileForm], outputs: Outputs) -> None:
         """Send every good row to its output."""
         total = sum(form.path.stat().st_size for form in forms)
         workers = choose_workers(self.options.workers, total)
         last = None
+        saved = self.done_rows
+        resumable = not self.options.shuffle and self.options.on_bad is not OnBad.LIST
         with Meter(total) as meter, without_collector():
             work = self._batches(forms, meter, texts=workers > 0)
             for done in run_ordered(convert_batch, work, workers):
@@ -188,9 +245,13 @@ class _Run:
                 if done.damage:
                     raise broken(done.file, done.damage, last)
                 meter.add_rows(done.read)
+                if resumable and self.account.read - saved >= SAVED_EVERY_ROWS:
+                    self._save_point(outputs)
+                    saved = self.account.read
 
     def _batches(self, forms: Sequence[FileForm], meter: Meter, *, texts: bool) -> Iterator[Batch]:
         start, stop = self._bounds(forms)
+        start += self.done_rows
         stop_at_damage = self.options.on_bad is OnBad.FAIL
         first = 0
         for form in forms:

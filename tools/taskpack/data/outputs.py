@@ -81,12 +81,23 @@ class Outputs:
         split: The share of each; empty for one file.
         seed: Start of the draws.
         shuffle: Write the rows in an order drawn by the seed.
+        resumed: What `flush` gave, to go on with; None starts anew.
     """
 
     def __init__(
-        self, paths: Sequence[Path], split: Sequence[float], seed: int, *, shuffle: bool
+        self,
+        paths: Sequence[Path],
+        split: Sequence[float],
+        seed: int,
+        *,
+        shuffle: bool,
+        resumed: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        self._files = [RowFile(path, seed if shuffle else None) for path in paths]
+        order = seed if shuffle else None
+        starts: Sequence[tuple[int, int] | None] = resumed or [None] * len(paths)
+        self._files = [
+            RowFile(path, order, start) for path, start in zip(paths, starts, strict=True)
+        ]
         self._bounds = [int(bound * 2**64) for bound in accumulate(split)][:-1]
         # another stream than the shuffle's, or the order would follow the share
         self._seed = seed + 1
@@ -105,6 +116,10 @@ class Outputs:
         """Write a row to the file that its number draws."""
         share = bisect_right(self._bounds, draw(number, self._seed)) if self._bounds else 0
         self._files[share].add(row)
+
+    def flush(self) -> list[tuple[int, int]]:
+        """Hand all rows to the system; return rows and bytes of each file."""
+        return [file.flush() for file in self._files]
 
     def finish(self) -> None:
         """End every file."""

@@ -30,9 +30,15 @@ class RowFile:
     Args:
         path: The final name.
         shuffle_seed: Writes the rows in an order drawn by this seed; None keeps theirs.
+        resumed: Rows and bytes of a partial file to go on with.
     """
 
-    def __init__(self, path: Path, shuffle_seed: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        shuffle_seed: int | None = None,
+        resumed: tuple[int, int] | None = None,
+    ) -> None:
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
         self.rows = 0
@@ -41,7 +47,12 @@ class RowFile:
         self._end = 0
         self._loose = path.with_name(path.name + ".unsorted.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = (self.partial if shuffle_seed is None else self._loose).open("wb")
+        target = self.partial if shuffle_seed is None else self._loose
+        self._stream: IO[bytes] = target.open("wb" if resumed is None else "r+b")
+        if resumed is not None:
+            self.rows = resumed[0]
+            self._stream.seek(resumed[1])
+            self._stream.truncate()
         self._open, self._between, self._close = (
             (b"", b"\n", b"\n") if has_lines(path) else (b"[\n", b",\n", b"\n]\n")
         )
@@ -55,6 +66,11 @@ class RowFile:
             self._ends.append(self._end)
         self._stream.write(row)
         self.rows += 1
+
+    def flush(self) -> tuple[int, int]:
+        """Hand all rows to the system; return how many they are, and their bytes."""
+        self._stream.flush()
+        return self.rows, self._stream.tell()
 
     def finish(self) -> None:
         """Bring the rows into their order and end the file; it still has to be renamed."""
