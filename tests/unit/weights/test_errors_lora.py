@@ -1,6 +1,7 @@
 """Adapters that must not be merged: refused by name, and nothing written."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,25 @@ def test_a_folder_of_another_kind_is_named_for_what_it_is(
     out = tmp_path / "out"
     said = Refusals(capsys)(3, *merge(folders[base], folders[adapter], out), out=out)
     assert message in said
+
+
+@pytest.mark.parametrize(
+    ("lost_ranks", "missing"),
+    [
+        ("mp_rank_01_001", "missing: mp_rank_01_001"),
+        ("mp_rank_00_000", "missing: mp_rank_00_000"),
+        ("mp_rank_0?_001", "missing: mp_rank_00_001, mp_rank_01_001"),
+        ("mp_rank_0?_000", "missing: mp_rank_00_000, mp_rank_01_000"),
+    ],
+)
+def test_missing_rank_files_of_an_adapter_are_named(
+    lost_ranks: str, missing: str, made: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    adapter = builders.make_adapter(tmp_path / "adapter", made / "base")
+    for folder in adapter.glob(f"iter_0000003/{lost_ranks}"):
+        shutil.rmtree(folder)
+    out = tmp_path / "out"
+    assert missing in Refusals(capsys)(3, *merge(made / "base", adapter, out), out=out)
 
 
 def test_an_adapter_is_not_merged_twice(made: Path, tmp_path: Path, capsys: Capture) -> None:

@@ -148,7 +148,8 @@ def _grid(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def _check_grid(folder: Path, present: Collection[str]) -> None:
-    sizes = _grid(present)
+    # a number after the first is written only where it counts to more than one
+    sizes = tuple(max(size, 1 + (place > 0)) for place, size in enumerate(_grid(present)))
     expected = {
         "_".join([f"mp_rank_{first:02d}", *(f"{number:03d}" for number in rest)])
         for first, *rest in (product(*map(range, sizes)) if sizes else ())
