@@ -3,6 +3,7 @@
 import ctypes
 import fcntl
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -154,14 +155,63 @@ def test_a_folder_of_the_user_beside_the_target_is_not_cleared(
 def test_a_target_that_is_not_empty_needs_overwrite(
     hf: Path, tmp_path: Path, capsys: Capture
 ) -> None:
-    (tmp_path / "mm").mkdir()
-    (tmp_path / "mm" / "notes.txt").write_text("mine")
+    assert convert(hf, tmp_path / "mm") == 0
+    (tmp_path / "mm" / "notes.txt").write_text("of the old weights")
+    before = tree(tmp_path)
     assert convert(hf, tmp_path / "mm") == 5
     assert "is not empty" in four_lines(capsys.readouterr().err)
-    assert tree(tmp_path) == {"mm/notes.txt": b"mine"}
+    assert tree(tmp_path) == before
     assert convert(hf, tmp_path / "mm", "--overwrite") == 0
     assert not (tmp_path / "mm" / "notes.txt").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mm"]
+
+
+@pytest.mark.parametrize("kind", ["any files", "folders of models", "training checkpoint"])
+def test_overwrite_replaces_nothing_but_converted_weights(
+    kind: str, hf: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    target = tmp_path / "mm"
+    assert convert(hf, tmp_path / "base") == 0
+    if kind == "any files":
+        target.mkdir()
+        (target / "thesis.txt").write_text("mine")
+    elif kind == "folders of models":
+        shutil.copytree(tmp_path / "base", target / "a_model")
+    else:
+        shutil.copytree(tmp_path / "base" / "release", target / "iter_0000100")
+        (target / "latest_checkpointed_iteration.txt").write_text("100")
+        for account in target.rglob("taskpack_account.json"):
+            account.unlink()
+        layout = (tmp_path / "base" / "taskpack_layout.json").read_text()
+        (target / "taskpack_layout.json").write_text(layout)  # the launcher copies it there
+    before = tree(tmp_path)
+    assert convert(hf, target, "--overwrite") == 5
+    assert "holds more than converted weights" in four_lines(capsys.readouterr().err)
+    assert tree(tmp_path) == before
+
+
+def test_weights_that_an_interrupted_overwrite_left_are_not_removed(
+    hf: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    assert convert(hf, tmp_path / "mm") == 0
+    (tmp_path / "mm").rename(tmp_path / "mm.replaced")
+    before = tree(tmp_path)
+    for flags in ((), ("--overwrite",)):
+        assert convert(hf, tmp_path / "mm", *flags) == 5
+        assert "mm.replaced is in the way" in four_lines(capsys.readouterr().err)
+        assert tree(tmp_path) == before
+
+
+def test_a_mount_point_is_no_output(
+    hf: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    monkeypatch.setattr("os.path.ismount", lambda path: Path(path) == volume)
+    assert convert(hf, volume) == 5
+    assert "is a mount point" in four_lines(capsys.readouterr().err)
+    assert list(tmp_path.iterdir()) == [volume]
+    assert convert(hf, volume / "mm") == 0
 
 
 def test_overwrite_with_a_wrong_input_leaves_the_old_folder(hf: Path, tmp_path: Path) -> None:

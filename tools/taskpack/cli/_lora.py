@@ -14,12 +14,15 @@ from taskpack.cli._weights_args import (
     add_iteration,
     add_layout,
     add_scale,
+    add_untie,
+    keep_blas_single,
     note_device,
     read_layout_flags,
     read_merge,
     read_options,
     read_profile,
     required,
+    unused,
 )
 from taskpack.errors import ProfileError
 
@@ -99,11 +102,13 @@ def _register_export(commands: Commands[argparse.ArgumentParser]) -> None:
     add_dir(parser, "--hf", "Hugging Face folder to make")
     _add_adapter(parser, needed=False)
     add_iteration(parser)
+    add_untie(parser)
     add_common(parser)
     finish(parser, _run_export)
 
 
 def _run_merge(args: argparse.Namespace) -> int:
+    keep_blas_single()
     from taskpack.weights import lora_merge
     from taskpack.weights.task import task_layout, task_model
 
@@ -171,12 +176,15 @@ def _run_from_peft(args: argparse.Namespace) -> int:
 
 
 def _run_export(args: argparse.Namespace) -> int:
+    keep_blas_single()
     from taskpack.weights import export
     from taskpack.weights.task import task_layout
 
     lora = {}
     targets: list[str] = []
     layout = task_layout(read_profile(args.task)) if args.task is not None else None
+    if args.adapter is None and (args.targets or args.alpha is not None or args.r is not None):
+        raise unused("--targets, --alpha or --r", "--adapter")
     if args.adapter is not None:
         note_device(args)
         merge = read_merge(args)

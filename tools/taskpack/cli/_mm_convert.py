@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskpack.cli._parser import Parser
-from taskpack.cli._weights_args import add_device, count, note_device
+from taskpack.cli._weights_args import add_device, count, keep_blas_single, note_device
 
 if TYPE_CHECKING:
     from taskpack.weights import Options
@@ -35,6 +35,7 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _run(args: argparse.Namespace) -> int:
+    keep_blas_single()
     from taskpack.weights import Options
     from taskpack.weights.mm_convert import parse_request, run_request
 

@@ -14,13 +14,16 @@ from taskpack.cli._weights_args import (
     add_layout,
     add_ranks,
     add_scale,
+    add_untie,
     chosen_ranks,
     count,
+    keep_blas_single,
     read_layout_flags,
     read_merge,
     read_options,
     read_profile,
     required,
+    unused,
 )
 
 Commands = argparse._SubParsersAction
@@ -50,6 +53,7 @@ def _register_hf_to_mm(directions: Commands[argparse.ArgumentParser]) -> None:
     add_ranks(parser)
     parser.add_argument("--vit-only", action="store_true", help="write the vision tower alone")
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
+    add_untie(parser)
     add_common(parser)
     finish(parser, _run_hf_to_mm)
 
@@ -65,6 +69,7 @@ def _register_mm_to_hf(directions: Commands[argparse.ArgumentParser]) -> None:
     )
     add_layout(parser)
     add_iteration(parser)
+    add_untie(parser)
     add_common(parser)
     finish(parser, _run_mm_to_hf)
 
@@ -83,6 +88,7 @@ def _register_resplit(directions: Commands[argparse.ArgumentParser]) -> None:
     add_ranks(parser)
     parser.add_argument("--pad-vocab", action="store_true", help="pad the vocabulary for TP")
     add_iteration(parser)
+    add_untie(parser)
     add_common(parser)
     finish(parser, _run_resplit)
 
@@ -178,8 +184,24 @@ def _run_resplit(args: argparse.Namespace) -> int:
 
 
 def _run_verify(args: argparse.Namespace) -> int:
+    if args.adapter is not None:
+        keep_blas_single()
     from taskpack.weights import verify_account, verify_equal
 
+    alone = {
+        "--adapter": args.adapter,
+        "--hf-ref": args.hf_ref,
+        "--task": args.task,
+        "--targets": args.targets,
+        "--alpha": args.alpha,
+        "--r": args.r,
+    }
+    needs = "B" if args.b is None else "--adapter"
+    given = [flag for flag, value in alone.items() if value not in (None, [])]
+    if args.b is not None:
+        given = [] if args.adapter else [flag for flag in given if flag != "--hf-ref"]
+    if given:
+        raise unused(", ".join(given), needs)
     if args.b is None:
         result = verify_account(args.a, threads=args.threads, partial=args.partial)
         return report(args, result, f"{args.a}: {result['tensors']} tensors are as written")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ def add_layout(parser: argparse.ArgumentParser, prefix: str = "") -> None:
             metavar="LIST",
             help=f"{noun} layers per stage {what}, such as {example}",
         )
-    parser.add_argument(f"--{prefix}vit-tp", type=int, default=0, help="other size for vision")
-    parser.add_argument(f"--{prefix}ep", type=int, default=1, help="expert parallel size")
+    parser.add_argument(f"--{prefix}vit-tp", type=int, help="other size for vision")
+    parser.add_argument(f"--{prefix}ep", type=int, help="expert parallel size")
     parser.add_argument(
         f"--{prefix}canonical",
         action="store_true",
@@ -76,6 +77,11 @@ def add_iteration(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_untie(parser: argparse.ArgumentParser) -> None:
+    """Add what becomes of a head that no longer equals the embedding."""
+    parser.add_argument("--untie", action="store_true", help="keep a head that differs")
+
+
 def add_common(parser: argparse.ArgumentParser) -> None:
     """Add what every conversion takes."""
     parser.add_argument("--dtype", choices=("keep", "bf16", "fp16", "fp32"), default="keep")
@@ -87,7 +93,6 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="MiB that each thread reads at once",
     )
-    parser.add_argument("--untie", action="store_true", help="keep a head that differs")
     parser.add_argument("--resume", action="store_true", help="go on with an interrupted run")
     parser.add_argument("--overwrite", action="store_true", help="replace what is at the output")
 
@@ -107,6 +112,16 @@ def add_device(parser: argparse.ArgumentParser) -> None:
         default="cpu",
         help="the math is done in fp64 on the CPU, which gives every layout the same bits",
     )
+
+
+def keep_blas_single() -> None:
+    """Keep numpy's BLAS from starting threads; to be called before numpy is imported.
+
+    The copying threads call it side by side. Its own threads would make them wait for each other:
+    measured on 2 cores, a product takes 20 times as long.
+    """
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def note_device(args: argparse.Namespace) -> None:
@@ -190,9 +205,14 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
 
     given = {name: getattr(args, f"{prefix}{name}") for name in ("tp", "llm_layers", "vit_layers")}
     spelled = {name: f"--{prefix}{name}".replace("_", "-") for name in given}
+    besides = [
+        f"--{prefix}{name}".replace("_", "-")
+        for name in ("vit_tp", "ep", "canonical")
+        if getattr(args, f"{prefix}{name}") not in (None, False)
+    ]
     task = getattr(args, "task", None)
     if task is not None and not prefix:
-        if any(value is not None for value in given.values()):
+        if besides or any(value is not None for value in given.values()):
             raise ProfileError(
                 "--task and layout flags were both given",
                 where="command line",
@@ -201,7 +221,7 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
             )
         return task_layout(read_profile(task)), f"{task / 'profile.yaml'} (parallel)"
     missing = [spelled[name] for name, value in given.items() if value is None]
-    if len(missing) == len(given):
+    if len(missing) == len(given) and not besides:
         return None, ""
     if missing:
         raise ProfileError(
@@ -214,11 +234,21 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
         tp_size=given["tp"],
         text=given["llm_layers"],
         vision=given["vit_layers"],
-        vision_tp_size=getattr(args, f"{prefix}vit_tp"),
+        vision_tp_size=getattr(args, f"{prefix}vit_tp") or 0,
         canonical=getattr(args, f"{prefix}canonical"),
-        ep_size=getattr(args, f"{prefix}ep"),
+        ep_size=1 if getattr(args, f"{prefix}ep") is None else getattr(args, f"{prefix}ep"),
     )
     return layout, ", ".join(spelled.values())
+
+
+def unused(flags: str, without: str) -> ProfileError:
+    """Give the error for flags that have no effect."""
+    return ProfileError(
+        f"{flags} has no effect without {without}",
+        where="command line",
+        why="a flag that is read by nothing may be a different wish",
+        fix=f"add {without}, or leave {flags} out",
+    )
 
 
 def required(found: tuple[Layout | None, str], flags: str) -> tuple[Layout, str]:
@@ -239,6 +269,8 @@ def chosen_ranks(args: argparse.Namespace, layout: Layout) -> frozenset[str] | N
     from taskpack.weights.sides import rank_folders, rank_grid
 
     world_size = args.world_size
+    if world_size is not None and args.ranks is None:
+        raise unused("--world-size", "--ranks")
     if args.task is not None and world_size is None:
         world_size = read_profile(args.task).world_size
     try:

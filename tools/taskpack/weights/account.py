@@ -113,6 +113,11 @@ def settle(
     return len(plan.used), read_bytes, len(compared)
 
 
+def shard_account(shard: str) -> str:
+    """Name the account of a safetensors file."""
+    return f"{shard.removesuffix('.safetensors')}.{ACCOUNT_FILE}"
+
+
 def file_account(out: OutFile, digests: Mapping[TensorKey, str], *, source: str) -> str:
     """Write the account of one file: each tensor with type, shape and digest of its bytes."""
     tensors: dict[str, dict[str, Any]] = {}

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from taskpack.errors import CheckpointError, nearest, shorten
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
-from taskpack.weights.mm_checkpoint import NO_TENSOR
+from taskpack.weights.mm_checkpoint import extra_states
 from taskpack.weights.mm_folder import MmFolder
 from taskpack.weights.peft_config import read_peft_config
 from taskpack.weights.plan import Address, check_side, refuse_other_types
@@ -169,8 +169,7 @@ def mm_adapter(folder: MmFolder, config: HfConfig, layout: Layout) -> AdapterSou
     _refuse_unknown_modules(infos, [e.mm for item in possible for e in (item.a, item.b)], where)
     stored = mm_side([e for item in adapted for e in (item.a, item.b)], layout)
     check_side(stored, infos, where=where, dropped={})
-    dropped = dict.fromkeys(folder.without_tensor, NO_TENSOR)
-    return AdapterSource(Side(stored, infos, dropped, where), adapted, possible, r)
+    return AdapterSource(Side(stored, infos, extra_states(folder), where), adapted, possible, r)
 
 
 def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> AdapterSource:

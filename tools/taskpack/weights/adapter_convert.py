@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from taskpack.errors import CheckpointError, raise_collected
@@ -22,9 +24,8 @@ from taskpack.weights.expand_rank import expand_rank
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said, agreed_alpha, told_by
-from taskpack.weights.mm_checkpoint import layout_record, mm_output, model_of
+from taskpack.weights.mm_checkpoint import layout_record, mm_output, model_of, target_faults
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
-from taskpack.weights.out_dir import check_target
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.peft_config import (
     ADAPTER_CONFIG,
@@ -38,6 +39,7 @@ from taskpack.weights.rows import Naming
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Output, dtype_to_write, run
 from taskpack.weights.safetensors_file import lay_out_safetensors
 from taskpack.weights.sides import hf_side, mm_side
+from taskpack.weights.target import check_target
 
 
 def peft_to_mm(
@@ -66,7 +68,7 @@ def peft_to_mm(
         CheckpointError: The adapter does not fit the model, or cannot be fused.
     """
     check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
-    raise_collected(layout.faults(model.dims, where=where))
+    raise_collected(target_faults(model, layout, replace(options, pad_vocab=True), where))
     settings = read_peft_config(peft_dir)
     refuse_beyond_megatron(settings, peft_dir)
     adapter = peft_adapter(peft_dir, model, canonical=layout.canonical)
@@ -107,9 +109,17 @@ def expanded_peft_to_mm(
     """
     check_target(mm_dir, [peft_dir], overwrite=options.overwrite, resume=options.resume)
     refuse_beyond_megatron(read_peft_config(peft_dir), peft_dir)
-    with TemporaryDirectory(prefix=f".{mm_dir.name}.", dir=mm_dir.absolute().parent) as scratch:
-        expand_rank(peft_dir, model, Path(scratch))
-        return peft_to_mm(Path(scratch), model, mm_dir, layout=layout, options=options, where=where)
+    scratch = mm_dir.absolute().parent / f".{mm_dir.name}.expanded"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    try:
+        expand_rank(peft_dir, model, scratch)
+        # a resumed run knows its inputs by name and time; these are made anew from the adapter
+        made = (peft_dir / ADAPTER_FILE).stat()
+        os.utime(scratch / ADAPTER_FILE, ns=(made.st_atime_ns, made.st_mtime_ns))
+        return peft_to_mm(scratch, model, mm_dir, layout=layout, options=options, where=where)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def lora_to_peft(

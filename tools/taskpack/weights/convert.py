@@ -23,12 +23,12 @@ from taskpack.weights.mm_checkpoint import (
     target_faults,
 )
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
-from taskpack.weights.out_dir import check_target
 from taskpack.weights.plan import make_plan
 from taskpack.weights.replicas import differing
 from taskpack.weights.rows import entries
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
 from taskpack.weights.sides import mm_side
+from taskpack.weights.target import check_target
 
 log = logging.getLogger(__name__)
 

@@ -15,14 +15,14 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from taskpack.errors import CheckpointError
-from taskpack.weights.casts import cast, raw_dtype
+from taskpack.weights.casts import cast, is_finite, raw_dtype
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import OutFile
 from taskpack.weights.plan import Job, Target
@@ -36,8 +36,21 @@ WRITEBACK_BYTES = 32 << 20
 itself it would begin with the fsync at the end of the file."""
 
 Raw = npt.NDArray[Any]
-ChangeRows = Callable[[Target, int, Raw, str], Raw]
-"""Takes a target, the first row and the rows of a chunk in the source type; gives new rows."""
+
+
+class Change(Protocol):
+    """What a merge does to rows on their way.
+
+    `identity` is a digest of everything that decides the result, so that a run with another
+    change is never taken for the same run.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Give the digest."""
+
+    def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
+        """Take a target, the first row and the rows of a chunk; give the rows to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +189,6 @@ class CopyEngine:
         change: Changes rows on the way, for merges.
         progress: Told the bytes of every chunk written.
         buffer_bytes: What each thread reads and writes at once.
-        stop: Checked between chunks; set to end early.
     """
 
     def __init__(
@@ -185,7 +197,7 @@ class CopyEngine:
         outs: Mapping[str, OutFile],
         *,
         dtype: str,
-        change: ChangeRows | None = None,
+        change: Change | None = None,
         progress: Callable[[int], object] = lambda _count: None,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
@@ -342,8 +354,22 @@ class CopyEngine:
         rows = np.frombuffer(view, raw_dtype(source))
         rows = rows.reshape(-1, prod(target.stored.shape[1:]))
         if self._change is not None:
-            rows = self._change(target, first, rows, source)
-        return np.ascontiguousarray(cast(rows, source, self._dtype)).reshape(-1).view(np.uint8).data
+            rows = self._change.change(target, first, rows, source)
+        written = cast(rows, source, self._dtype)
+        if source != self._dtype and not is_finite(written, self._dtype).all():
+            self._refuse_overflow(target, first, rows, source)
+        return np.ascontiguousarray(written).reshape(-1).view(np.uint8).data
+
+    def _refuse_overflow(self, target: Target, first: int, rows: Raw, source: str) -> None:
+        """Refuse a cast that turns numbers into infinity; NaN and infinity themselves may pass."""
+        lost = is_finite(rows, source) & ~is_finite(cast(rows, source, self._dtype), self._dtype)
+        if lost.any():
+            raise CheckpointError(
+                f"{target.stored.name} does not fit {self._dtype}: values become infinite",
+                where=f"{target.stored.file}, row {first} or one of the {len(rows)} from it on",
+                why=f"the largest {source} numbers are beyond the range of {self._dtype}",
+                fix="keep the type, or cast to bf16 or fp32",
+            )
 
 
 def _zero_padding(view: memoryview, target: Target, first: int, count: int, row_bytes: int) -> None:

@@ -137,7 +137,7 @@ class Delta:
                 f"merging makes {target.stored.name} infinite or NaN",
                 where=f"{target.stored.file}, row {first} or one of the {len(rows)} from it on",
                 why=f"the result does not fit {dtype}, or the base holds such values already",
-                fix="check alpha and the adapter; `--dtype fp32` holds larger values",
+                fix="check alpha and the adapter, or merge into a base converted with --dtype fp32",
             )
         return merged
 

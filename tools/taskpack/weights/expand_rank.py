@@ -24,6 +24,7 @@ from taskpack.weights.copy_engine import Files, read_into
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.peft_config import ADAPTER_CONFIG, peft_config_text, read_peft_config
+from taskpack.weights.plan import one_dtype
 from taskpack.weights.rows import entries
 from taskpack.weights.safetensors_file import lay_out_safetensors
 from taskpack.weights.tensors import TensorInfo
@@ -44,6 +45,7 @@ def expand_rank(peft_dir: Path, model: HfConfig, out_dir: Path) -> int:
         CheckpointError: The adapter does not fit the model.
     """
     adapter = peft_adapter(peft_dir, model, canonical=True)
+    one_dtype(adapter.side.infos, where=str(peft_dir))
     infos = {
         item.pieces[0].tensor: adapter.side.infos[item.address] for item in adapter.side.stored
     }

@@ -20,10 +20,10 @@ from taskpack.weights.lora_scale import Said
 from taskpack.weights.merge import MergeReport, refuse_second_merge
 from taskpack.weights.mm_checkpoint import mm_source
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
-from taskpack.weights.out_dir import check_target
 from taskpack.weights.plan import refuse_other_types
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, Side, dtype_to_write, run
 from taskpack.weights.sides import Stored
+from taskpack.weights.target import check_target
 from taskpack.weights.tensors import TensorInfo
 
 SHARD_LIMIT = 5_000_000_000
@@ -90,7 +90,7 @@ def export(
         if folder is not None:
             refuse_second_merge(folder, digest)
         output, stored = hf_output(hf_dir, hf_ref, model, dtype=dtype, shard_limit=SHARD_LIMIT)
-        account = run(source, stored, output, dtype=dtype, options=options, change=delta.change)
+        account = run(source, stored, output, dtype=dtype, options=options, change=delta)
     finally:
         delta.close()
     return MergeReport.of(account, adapter)

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 
 from taskpack.errors import CheckpointError, shorten
-from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.account import ACCOUNT_FILE, shard_account
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.layout import LAYOUT_FILE, Layout
@@ -125,7 +125,7 @@ def hf_output(
         outs=outs,
         texts=texts,
         copies=side_files(hf_ref),
-        account_of=lambda path: f"{path.removesuffix('.safetensors')}.{ACCOUNT_FILE}",
+        account_of=shard_account,
     )
     return output, stored
 

@@ -304,6 +304,8 @@ def _check_record(record: Mapping[str, Any]) -> None:
     for name, size in sizes.items():
         if type(size) is not int or size < (0 if "[" in name else 1):
             raise ValueError(f"{name} is {size!r}, no size")
+    if not all(isinstance(record.get(key, {}), dict) for key in ("lora", "merged")):
+        raise ValueError("lora or merged is no table")
     if not (isinstance(record["family"], str) and isinstance(record["dtype"], str)):
         raise ValueError("family or dtype is no text")
     if not all(isinstance(record[key], bool) for key in ("canonical", "tied")):

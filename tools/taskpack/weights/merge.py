@@ -25,8 +25,8 @@ from taskpack.weights.mm_checkpoint import (
     refuse_adapter,
 )
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
-from taskpack.weights.out_dir import check_target
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
+from taskpack.weights.target import check_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,7 @@ def lora_merge(
             merged={"adapter": digest, "scale": max(adapter.scales.values())},
         )
         output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
-        account = run(
-            source, source.stored, output, dtype=dtype, options=options, change=delta.change
-        )
+        account = run(source, source.stored, output, dtype=dtype, options=options, change=delta)
     finally:
         delta.close()
     return MergeReport.of(account, adapter)

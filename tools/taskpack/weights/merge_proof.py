@@ -17,7 +17,7 @@ from taskpack.errors import CheckFailed, shorten
 from taskpack.weights.adapter_open import open_adapter
 from taskpack.weights.casts import Raw, raw_dtype, to_fp32
 from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_box
-from taskpack.weights.delta import Delta, Fp64
+from taskpack.weights.delta import Delta
 from taskpack.weights.folders import is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_export import with_saved_modules
@@ -30,7 +30,13 @@ from taskpack.weights.plan import Job, Target, make_plan
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
 from taskpack.weights.tensors import TensorInfo
-from taskpack.weights.verify import model_of_folders, pairs_of, refuse_other_dtypes
+from taskpack.weights.verify import (
+    model_of_folders,
+    pairs_of,
+    refuse_other_dtypes,
+    refuse_other_rows,
+)
+from taskpack.weights.wide import Fp64
 
 MAX_ULPS = 1.0
 _MANTISSA_BITS = {"bf16": 7, "fp16": 10, "fp32": 23}
@@ -90,6 +96,7 @@ def verify_merge(
     )
     model, base = with_saved_modules(model, base, adapter, where=str(adapter_dir))
     merged, _ = _side(merged_dir, model)
+    refuse_other_rows(base, merged, a=base_dir, b=merged_dir)
     refuse_other_dtypes(base, merged, where=f"{merged_dir} and {base_dir}")
     workers = threads or (os.cpu_count() or 1) + 1
     delta = adapter.delta()

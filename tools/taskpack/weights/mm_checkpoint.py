@@ -82,10 +82,33 @@ def mm_source(
     embedding = next((i for a, i in infos.items() if "word_embeddings" in a[2]), None)
     rows = embedding.shape[0] * layout.tp_size if embedding is not None else 0
     padded = rows if rows > config.dims["V"] else 0
+    if not padded and config.dims["V"] % layout.tp_size and "text" in layout.modules:
+        raise CheckpointError(
+            f"the embedding has {rows} rows, config.json says {config.dims['V']}",
+            where=place,
+            why=f"TP {layout.tp_size} does not divide that vocabulary, and it is not padded here",
+            fix="use the config.json that belongs to the checkpoint",
+        )
     stored = mm_side(expanded, layout, padded_vocab=padded, tied=config.tied)
     check_side(stored, infos, where=place, dropped={})
-    dropped = dict.fromkeys(folder.without_tensor, NO_TENSOR)
-    return Side(stored, infos, dropped, place), layout
+    return Side(stored, infos, extra_states(folder), place), layout
+
+
+def extra_states(folder: MmFolder) -> dict[str, str]:
+    """List the entries without a tensor that a checkpoint may have, with the reason to drop them.
+
+    Raises:
+        CheckpointError: There are others.
+    """
+    other = [name for name in folder.without_tensor if not name.endswith("_extra_state")]
+    if other:
+        raise CheckpointError(
+            f"{len(other)} entries of the state dicts hold no tensor: {shorten(other)}",
+            where=str(folder.root),
+            why="only Megatron's _extra_state may be empty; nothing is dropped silently",
+            fix="save the checkpoint again without them",
+        )
+    return dict.fromkeys(folder.without_tensor, NO_TENSOR)
 
 
 def refuse_adapter(folder: MmFolder) -> None:

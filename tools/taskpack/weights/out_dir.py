@@ -17,7 +17,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 
 import xxhash
@@ -25,117 +24,10 @@ import xxhash
 from taskpack.errors import CheckpointError, HostError, ProfileError
 from taskpack.weights.copy_engine import BUFFER_BYTES, Written, read_into, write_all
 from taskpack.weights.out_file import OutFile, TensorKey
+from taskpack.weights.target import JOURNAL_FILE, partial_of, replaced_of
 
-JOURNAL_FILE = "taskpack_journal.jsonl"
 DIR_MODE = 0o750
 FILE_MODE = 0o640
-_SPARE_BYTES = 64 << 20
-
-
-def partial_of(target: Path) -> Path:
-    """Name the folder in which a target is built."""
-    return target.with_name(target.name + ".partial")
-
-
-def replaced_of(target: Path) -> Path:
-    """Name the folder that holds a replaced target while the new one takes its name."""
-    return target.with_name(target.name + ".replaced")
-
-
-def _places(target: Path) -> list[Path]:
-    return [path.resolve() for path in (target, partial_of(target), replaced_of(target))]
-
-
-def _is_ours(folder: Path) -> bool:
-    """Tell a folder that a run made, or an empty one, from any other."""
-    if not folder.is_dir() or folder.is_symlink():
-        return False
-    names = {path.name for path in folder.iterdir()}
-    marks = {JOURNAL_FILE, "taskpack_layout.json"}
-    return not names or bool(names & marks) or any("taskpack_account" in name for name in names)
-
-
-def check_target(target: Path, sources: Sequence[Path], *, overwrite: bool, resume: bool) -> None:
-    """Refuse a target that is in use, not empty, or mixed up with a source.
-
-    Raises:
-        ProfileError: The target and a source lie inside each other.
-        HostError: The target is not empty, or cannot be written.
-    """
-    if target.name in ("", ".."):
-        raise HostError(
-            f"the output {target} has no name of its own",
-            where=str(target.resolve()),
-            why="the finished folder is renamed onto that path",
-            fix="name a folder that does not exist yet",
-        )
-    for place, source in product(_places(target), sources):
-        other = source.resolve()
-        if place == other or other in place.parents or place in other.parents:
-            raise ProfileError(
-                f"the output folder {target} and the input folder {source} lie in each other",
-                where=str(place),
-                why="the output would change the folder that it is made from",
-                fix="name an output folder beside the input",
-            )
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise HostError(
-            f"the output {target} is a link or a file",
-            where=str(target),
-            why="the finished folder is renamed onto that path",
-            fix="name a folder that does not exist yet",
-        )
-    if target.is_dir() and any(target.iterdir()) and not overwrite:
-        raise HostError(
-            f"the output folder {target} is not empty",
-            where=str(target),
-            why="finished weights are never replaced unasked",
-            fix="name another folder, or add --overwrite",
-        )
-    if partial_of(target).exists() and not (overwrite or resume):
-        raise HostError(
-            f"an earlier run left {partial_of(target)}",
-            where=str(partial_of(target)),
-            why="it was interrupted before the last step, or is still running",
-            fix="add --resume to go on, or --overwrite to start anew",
-        )
-    for folder in (partial_of(target), replaced_of(target)):
-        if folder.exists() and not _is_ours(folder):
-            raise HostError(
-                f"{folder} is in the way, and no run of taskpack made it",
-                where=str(folder),
-                why="the output is built there, or the old output kept there for a moment",
-                fix="move it elsewhere, or name another output folder",
-            )
-    existing = next(parent for parent in target.absolute().parents if parent.exists())
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise HostError(
-            f"the folder {existing} cannot be written",
-            where=str(existing),
-            why="the output is built beside its final place",
-            fix="choose another output folder, or have its permissions changed",
-        )
-
-
-def check_space(target: Path, needed: int) -> None:
-    """Refuse to start when the disk cannot hold the output.
-
-    Raises:
-        HostError: There is too little space.
-    """
-    existing = next(parent for parent in target.absolute().parents if parent.exists())
-    free = shutil.disk_usage(existing).free
-    partial = partial_of(target)
-    if partial.is_dir():
-        free += sum(512 * path.stat().st_blocks for path in partial.rglob("*") if path.is_file())
-    if needed + _SPARE_BYTES > free:
-        raise HostError(
-            f"the disk has {free / 2**20:.0f} MiB free, the output needs"
-            f" {(needed + _SPARE_BYTES) / 2**20:.0f} MiB with a reserve",
-            where=str(existing),
-            why="a full disk would leave a checkpoint that cannot be used",
-            fix="free some space, or name an output folder on another disk",
-        )
 
 
 class OutDir:
@@ -220,14 +112,15 @@ class OutDir:
         for folder in [self.partial, *(p for p in self.partial.rglob("*") if p.is_dir())]:
             _sync(folder)
         old = replaced_of(self.target)
-        if self.target.is_dir() and overwrite and any(self.target.iterdir()):
-            shutil.rmtree(old, ignore_errors=True)
+        replace = self.target.is_dir() and overwrite and any(self.target.iterdir())
+        if replace:
             self.target.rename(old)
         elif self.target.is_dir():
             self.target.rmdir()
         self.partial.rename(self.target)
         _sync(self.target.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        if replace:
+            shutil.rmtree(old, ignore_errors=True)
 
     def _note(self, path: str, address: TensorKey, digest: str, crc: int) -> None:
         self._crcs[path][address] = crc

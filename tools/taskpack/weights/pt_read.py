@@ -125,7 +125,7 @@ def read_rank_file(path: Path) -> RankFile:
             why="every rank of the layout has one",
             fix="copy the missing file, or name the layout the checkpoint really has",
         ) from None
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise _damaged(path, f"its zip directory cannot be read ({error})") from None
 
 
@@ -211,6 +211,8 @@ def _rebuild_tensor(
         raise TypeError(f"a tensor rests on {type(storage).__name__}, not on a storage")
     if any(type(number) is not int or number < 0 for number in (offset, *shape, *stride)):
         raise TypeError(f"a tensor has the offset {offset!r} and the shape {shape!r}")
+    if len(shape) != len(stride):
+        raise TypeError(f"a tensor has the shape {shape!r} and the stride {stride!r}")
     return _Tensor(storage, offset, tuple(shape), tuple(stride))
 
 

@@ -27,7 +27,8 @@ def refuse_differences(replicas: Sequence[Replica], *, threads: int) -> None:
             f"{len(different)} copies of the same rows differ, first in {first.tensor}",
             where=f"{first.first.path} and {first.second.path}",
             why="replicated tensors must be equal on every rank; the ranks were not in step",
-            fix="use another iteration of this checkpoint, or find which rank is wrong",
+            fix="find which rank is wrong, or use another iteration; a head that was trained apart"
+            " from the embedding is kept by --untie",
         )
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import xxhash
 
 from taskpack.weights.account import Account, file_account, settle, source_digest
-from taskpack.weights.copy_engine import BUFFER_BYTES, ChangeRows, CopyEngine, Written
+from taskpack.weights.copy_engine import BUFFER_BYTES, Change, CopyEngine, Written
 from taskpack.weights.dtypes import DTYPES
-from taskpack.weights.out_dir import OutDir, check_space
+from taskpack.weights.out_dir import OutDir
 from taskpack.weights.out_file import OutFile, TensorKey
 from taskpack.weights.plan import (
     Address,
@@ -31,6 +31,7 @@ from taskpack.weights.plan import (
 from taskpack.weights.progress import Progress
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import Stored
+from taskpack.weights.target import check_space
 from taskpack.weights.tensors import TensorInfo
 
 log = logging.getLogger(__name__)
@@ -127,7 +128,7 @@ def run(
     dtype: str,
     options: Options,
     strays: Sequence[str] = (),
-    change: ChangeRows | None = None,
+    change: Change | None = None,
 ) -> Account:
     """Carry out a conversion: plan, check the law, copy, account, publish.
 
@@ -179,12 +180,12 @@ def _copy(
     *,
     dtype: str,
     options: Options,
-    change: ChangeRows | None,
+    change: Change | None,
 ) -> None:
     outs = output.outs
     paths = {file: out.path for file, out in outs.items()}
     sizes = {out.path: out.size for out in outs.values()}
-    fingerprint = _fingerprint(source, output, dtype)
+    fingerprint = _fingerprint(source, output, dtype, change)
     folder = OutDir(output.target, list(outs.values()), fingerprint)
     total = sum(spec.nbytes for out in outs.values() for spec in out.specs)
     refuse_differences(plan.replicas, threads=options.workers)
@@ -236,7 +237,7 @@ def _write_texts(folder: OutDir, output: Output, source: Side) -> None:
         folder.write_text(path, text)
 
 
-def _fingerprint(source: Side, output: Output, dtype: str) -> str:
+def _fingerprint(source: Side, output: Output, dtype: str, change: Change | None) -> str:
     """Digest of everything that decides the output's bytes, file times of the inputs included."""
     inputs = {str(info.path): info.path.stat() for info in source.infos.values()}
     facts: dict[str, Any] = {
@@ -245,5 +246,6 @@ def _fingerprint(source: Side, output: Output, dtype: str) -> str:
         "outs": [[out.path, out.size] for out in output.outs.values()],
         "texts": dict(output.texts),
         "dtype": dtype,
+        "change": change.identity if change is not None else None,
     }
     return xxhash.xxh3_128(json.dumps(facts).encode()).hexdigest()

@@ -108,9 +108,10 @@ def rank_files(layout: Layout) -> list[str]:
 def rank_folders(
     layout: Layout, ranks: Iterable[int], *, world_size: int | None = None
 ) -> frozenset[str]:
-    """Name the rank folders that global ranks load, in Megatron's order tp, cp, ep, dp, pp.
+    """Name the rank folders that global ranks load, in Megatron's order.
 
-    Expert parallel ranks are neighbours among the data parallel ones, so they need no more NPUs.
+    That is tp, cp, dp, pp for weights in general and tp, ep, dp, pp for experts, whose grid has no
+    context parallel axis; so they need no more NPUs.
 
     Args:
         layout: The layout.
@@ -121,6 +122,8 @@ def rank_folders(
         ValueError: A rank lies outside the cluster, or the cluster holds no whole copies.
     """
     one_copy = layout.tp_folders * layout.pp_size * layout.ep_size
+    if one_copy < 1:
+        raise ValueError("a parallel size is below 1")
     world_size = one_copy if world_size is None else world_size
     if world_size < 1 or world_size % one_copy:
         raise ValueError(f"{world_size} ranks hold no whole number of copies of {one_copy}")

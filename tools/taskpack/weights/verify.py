@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckFailed, CheckpointError, ProfileError, shorten
-from taskpack.weights.account import ACCOUNT_FILE
+from taskpack.weights.account import ACCOUNT_FILE, shard_account
 from taskpack.weights.adapter import ADAPTER_FILE
 from taskpack.weights.folders import TRACKER_FILE, is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
@@ -20,7 +20,7 @@ from taskpack.weights.layout import read_layout
 from taskpack.weights.mm_checkpoint import mm_source, model_of
 from taskpack.weights.mm_folder import read_mm_folder
 from taskpack.weights.out_dir import digest_range
-from taskpack.weights.plan import Address, Plan, Replica, make_plan
+from taskpack.weights.plan import Address, Plan, Replica, covers_of, make_plan
 from taskpack.weights.pt_read import read_rank_file
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
@@ -44,6 +44,7 @@ def verify_equal(
     model = model_of_folders(hf_ref, a, b)
     sides = [_side(folder, model, iteration) for folder in (a, b)]
     refuse_other_dtypes(*sides, where=f"{a} and {b}")
+    refuse_other_rows(*sides, a=a, b=b)
     plan = make_plan(sides[1].stored, sides[0].stored, sides[0].infos)
     pairs = [*plan.replicas, *(pair.replica for pair in pairs_of(plan, sides[1]))]
     different = differing(pairs, threads=threads or (os.cpu_count() or 1) + 1)
@@ -73,6 +74,23 @@ def model_of_folders(*folders: Path | None) -> HfConfig:
         if is_hf(folder):
             return read_hf_config(folder)
     return model_of(read_mm_folder(present[0]))
+
+
+def refuse_other_rows(one: Side, two: Side, *, a: Path, b: Path) -> None:
+    """Refuse to call two folders equal of which one holds less of the model.
+
+    Raises:
+        CheckFailed: A weight is in one of them only.
+    """
+    tensors = [covers_of(side.stored).keys() for side in (one, two)]
+    for folder, missing in ((b, tensors[0] - tensors[1]), (a, tensors[1] - tensors[0])):
+        if missing:
+            raise CheckFailed(
+                f"{len(missing)} tensors are not in {folder}: {shorten(sorted(missing))}",
+                where=f"{a} and {b}",
+                why="two folders are equal when they hold the same weights, all of them",
+                fix="compare whole models, or parts that were cut alike",
+            )
 
 
 def refuse_other_dtypes(a: Side, b: Side, *, where: str) -> None:
@@ -173,8 +191,8 @@ def _refuse_gaps(folder: Path, accounts: Sequence[Path]) -> None:
     """Refuse a folder that lacks a file, an account or the tracker."""
     if is_hf(folder):
         index = read_index(folder)
-        names = set(index.values()) if index is not None else {"model.safetensors"}
-        expected = {folder / name.replace(".safetensors", f".{ACCOUNT_FILE}") for name in names}
+        names = set((index or {}).values()) | {path.name for path in folder.glob("*.safetensors")}
+        expected = {folder / shard_account(name) for name in names or {"model.safetensors"}}
         if (folder / ADAPTER_FILE).is_file():
             expected = {folder / ACCOUNT_FILE}
     else:
