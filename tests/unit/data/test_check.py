@@ -293,3 +293,39 @@ def test_bad_rows_and_a_page_are_written_on_request(
     assert records[0]["findings"][0]["kind"] == "missing_image"
     text = page.read_text(encoding="utf-8")
     assert "&lt;b&gt;" in text and "<b>" not in text
+
+
+VIDEOS = {
+    "printf '640,480\\n'": None,
+    "echo no stream >&2; exit 1": "broken_video",
+    "exec sleep 60": "broken_video",
+}
+
+
+@pytest.mark.parametrize("script", VIDEOS)
+def test_videos_are_probed_within_a_time_limit(
+    checkout: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+) -> None:
+    import os
+
+    from taskpack.data import images
+
+    set_key(checkout, "media: images", "media: videos")
+    probe = checkout / "bin" / "ffprobe"
+    probe.parent.mkdir()
+    probe.write_text(f"#!/bin/sh\n{script}\n")
+    probe.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{probe.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(images, "VIDEO_SECONDS", 0.5)
+    (checkout / "data" / "clip.mp4").write_bytes(b"\0\0\0\x18ftypisom")
+    (checkout / "data" / "text.mp4").write_bytes(b"no video at all")
+    talked = talk(("user", "<video>What?"), ("assistant", ANSWER))
+    rows = [
+        row(name, images=[], videos=[f"{name}.mp4"], messages=talked) for name in ("clip", "text")
+    ]
+    _, report = check(save(checkout, rows), capsys)
+    kind = VIDEOS[script]
+    assert kinds(report) == ([(0, kind)] if kind else []) + [(1, "broken_video")]

@@ -294,3 +294,10 @@ def test_tool_turns_are_refused_as_such(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "in.json").write_text(json.dumps([{"conversations": talk}]))
     assert run(tmp_path, str(tmp_path / "in.json"), str(tmp_path / "out.json")) == 4
     assert "turns of tools are not trained on" in capsys.readouterr().err
+
+
+def test_the_command_line_offers_every_format() -> None:
+    from taskpack.cli._data import FORMATS as offered
+    from taskpack.data import Format
+
+    assert list(offered) == [form.value for form in Format] == list(FORMATS)

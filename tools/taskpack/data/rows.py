@@ -12,10 +12,9 @@ from taskpack.data.formats import Format, read_draft
 from taskpack.data.json_rows import RawRow
 from taskpack.data.markers import is_plain, marker_fault, place_optional, repair
 from taskpack.data.media import MediaPlace
-from taskpack.data.trainer import IMAGE_MARKER, VIDEO_MARKER
+from taskpack.data.trainer import IMAGE_MARKER, VIDEO_MARKER, alternates
 
 _ID_TYPES = (str, int, type(None))
-_ALTERNATING = ["user", "assistant"] * 32
 
 
 class Media(Enum):
@@ -110,18 +109,14 @@ class RowReader:
 
 
 def _judge_order(draft: Draft) -> None:
-    """The trainer drops a row, with a warning nobody reads, whose turns do not alternate."""
+    """Name the order of turns that the trainer would drop; a system turn may come first."""
     roles = [role for role, _ in draft.turns]
-    if roles and len(roles) % 2 == 0 and roles == _ALTERNATING[: len(roles)]:
+    if alternates(roles[1:] if roles[:1] == ["system"] else roles):
         return
-    spoken = roles[1:] if roles[:1] == ["system"] else roles
-    wanted = ["user", "assistant"] * (len(spoken) // 2)
     if any(fault.kind in ("bad_turns", "wrong_type") for fault in draft.faults):
         return
-    if not spoken or spoken != wanted:
-        shown = roles if len(roles) <= 12 else [*roles[:12], "..."]
-        order = " ".join(shown) or "nothing"
-        draft.fault("bad_turns", f"turns are {order}; they must be user assistant, repeated")
+    order = " ".join(roles[:12]) + (" ..." if len(roles) > 12 else "") or "nothing"
+    draft.fault("bad_turns", f"turns are {order}; they must be user assistant, repeated")
 
 
 def _printable(text: str) -> str:

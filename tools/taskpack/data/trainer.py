@@ -60,6 +60,12 @@ class Talk:
     """Question and answer of each."""
 
 
+def alternates(roles: Sequence[object], user: str = "user", assistant: str = "assistant") -> bool:
+    """Say whether questions and answers take turns; the trainer drops rows where they do not."""
+    pairs = len(roles) // 2
+    return pairs > 0 and roles == [user, assistant] * pairs
+
+
 def read_talk(messages: object, columns: Columns) -> Talk | None:
     """Pair questions with answers; None where the trainer drops the row, with a warning only."""
     if not isinstance(messages, list) or not messages:
@@ -70,8 +76,7 @@ def read_talk(messages: object, columns: Columns) -> Talk | None:
     system = ""
     if columns.system and spoken[0][0] == columns.system:
         system = str(spoken.pop(0)[1])
-    wanted = [columns.user, columns.assistant] * (len(spoken) // 2)
-    if not spoken or [role for role, _ in spoken] != wanted:
+    if not alternates([role for role, _ in spoken], columns.user, columns.assistant):
         return None
     pairs = zip(spoken[::2], spoken[1::2], strict=True)
     return Talk(system, tuple((str(user[1]), str(answer[1])) for user, answer in pairs))
