@@ -153,3 +153,34 @@ def test_each_converter_takes_only_its_own_family(
     words = f"--cfg.mm_dir {tmp_path / 'mm'} --cfg.hf_config.hf_dir {hf}".split()
     assert main(["mm-convert", "Qwen2VLConverter", "hf_to_mm", *words]) == 2
     assert "fix:   use Qwen2_5_VLConverter" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("num_key_value_heads", 999),
+        ("tie_word_embeddings", "true"),
+        ("llm_num_layers", 7),
+        ("vit_num_layers", 1),
+    ],
+)
+def test_a_size_that_contradicts_the_model_is_refused(
+    key: str, value: object, hf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = {
+        "mm_dir": tmp_path / "mm",
+        "hf_config.hf_dir": hf,
+        f"common_model_config.{key}": value,
+        **parallel(TP1),
+    }
+    assert convert("hf_to_mm", keys) == 2
+    assert f"{key} is" in capsys.readouterr().err and not (tmp_path / "mm").exists()
+
+
+def test_an_adapter_is_not_cut_to_its_vision_tower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peft = golden_inputs.make_peft(tmp_path / "peft")
+    keys = {"mm_dir": tmp_path / "mm", "hf_config.hf_dir": peft, **parallel(TP1), **CANONICAL}
+    assert convert("lora_hf_to_mm", keys | {"save_vit_only": "true"}) == 2
+    assert "an adapter is converted whole" in capsys.readouterr().err

@@ -37,7 +37,8 @@ def register(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _run(args: argparse.Namespace) -> int:
     keep_blas_single()
     from taskpack.weights import Options
-    from taskpack.weights.mm_convert import parse_request, run_request
+    from taskpack.weights.mm_convert import run_request
+    from taskpack.weights.mm_request import parse_request
 
     options = Options(threads=args.threads, resume=args.resume, overwrite=args.overwrite)
     if args.unknown[:1] == ["merge_base_lora_weight"]:

@@ -8,15 +8,10 @@ never ignored. `merge_base_lora_weight` stands for the stock merge script.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from taskpack.errors import ProfileError, nearest
-from taskpack.parallel import PipelineSplit
+from taskpack.errors import ProfileError
 from taskpack.weights.account import Account
 from taskpack.weights.adapter import peft_adapter_infos
 from taskpack.weights.adapter_convert import mm_to_peft, peft_to_mm
@@ -27,185 +22,13 @@ from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import known_alpha
 from taskpack.weights.merge import MergeReport, lora_merge
 from taskpack.weights.mm_folder import infer_layout, read_mm_folder
+from taskpack.weights.mm_request import CONVERTERS, FROM_CONFIG, Request, wrong
 from taskpack.weights.peft_config import ADAPTER_CONFIG
 from taskpack.weights.rows import Naming
 from taskpack.weights.run import Options
 from taskpack.weights.shape_dims import guess_model, infer_model
 
 log = logging.getLogger(__name__)
-
-CONVERTERS = {"Qwen2_5_VLConverter": "qwen2_5_vl", "Qwen2VLConverter": "qwen2_vl"}
-
-_PARALLEL = ("llm_pp_layers", "vit_pp_layers", "tp_size", "vit_tp_size")
-_COMMON = ("enable_canonical_hf_struct", "model_prefix", "new_transformers_weight_key")
-_FROM_CONFIG = ("num_key_value_heads", "tie_word_embeddings", "llm_num_layers", "vit_num_layers")
-_MUST_BE = {
-    "parallel_config.ep_size": 1,
-    "parallel_config.audio_tp_size": 0,
-    "parallel_config.audio_pp_layers": None,
-    "common_model_config.num_experts": 0,
-    "common_model_config.llm_hf_dir": None,
-    "common_model_config.audio_num_layers": None,
-    "llm_hf_config": None,
-    "llm_hf_config.hf_dir": None,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A parsed command: the converter's family, the action and its keys.
-
-    Attributes:
-        family: Family of the converter.
-        action: Name of the action.
-        keys: Values by dotted key, without `cfg.`.
-    """
-
-    family: str
-    action: str
-    keys: Mapping[str, Any]
-
-    def path(self, key: str) -> Path:
-        """Give a required path.
-
-        Raises:
-            ProfileError: It is missing.
-        """
-        value = self.keys.get(key)
-        if not isinstance(value, str) or not value:
-            raise _wrong(f"--cfg.{key}", f"{value!r} is no path", "give the path of a folder")
-        return Path(value)
-
-    def flag(self, key: str) -> bool:
-        """Give a switch, off by default.
-
-        Raises:
-            ProfileError: It is neither true nor false.
-        """
-        value = self.keys.get(key) or False
-        if not isinstance(value, bool):
-            raise _wrong(f"--cfg.{key}", f"{value!r} is no switch", "use true or false")
-        return value
-
-    def layout(self, prefix: str = "parallel_config") -> Layout:
-        """Give a layout; the layer lists may be nested or flat.
-
-        Raises:
-            ProfileError: A list or a size is missing or malformed.
-        """
-        return Layout(
-            tp_size=self._size(f"{prefix}.tp_size", 1),
-            text=self._layers(f"{prefix}.llm_pp_layers"),
-            vision=self._layers(f"{prefix}.vit_pp_layers"),
-            vision_tp_size=self._size(f"{prefix}.vit_tp_size", 0),
-            canonical=self.flag("common_model_config.enable_canonical_hf_struct"),
-            modules=("vision",) if self.flag("save_vit_only") else ("vision", "text"),
-        )
-
-    def _layers(self, key: str) -> PipelineSplit:
-        value = self.keys.get(key)
-        try:
-            return PipelineSplit.parse(value)  # type: ignore[arg-type] # parse checks the type
-        except (ValueError, TypeError):
-            raise _wrong(
-                f"--cfg.{key}", f"{value!r} is no list of layers", "write [[12,16]] or [12,16]"
-            ) from None
-
-    def _size(self, key: str, default: int) -> int:
-        value = self.keys.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < min(default, 1):
-            raise _wrong(f"--cfg.{key}", f"{value!r} is no size", "give a whole number")
-        return value
-
-
-def _wrong(where: str, what: str, fix: str) -> ProfileError:
-    return ProfileError(
-        what, where=f"mm-convert {where}", why="the stock converter takes it so", fix=fix
-    )
-
-
-def parse_request(arguments: Sequence[str]) -> Request:
-    """Read `CONVERTER ACTION --cfg.a.b VALUE ... [--config FILE]`.
-
-    Raises:
-        ProfileError: A name or a key is unknown, or a value malformed.
-    """
-    names: list[str] = []
-    keys: dict[str, Any] = {}
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--"):
-            names.append(word)
-            continue
-        name, equals, value = word.partition("=")
-        if not equals:
-            if not rest:
-                raise _wrong(name, f"{name} has no value", f"write {name} VALUE")
-            value = rest.pop(0)
-        if name == "--config":
-            keys |= _from_file(Path(value))
-        else:
-            keys[name.removeprefix("--cfg.")] = _value(name, value)
-    converter, action = _names(names)
-    _check_keys(action, keys)
-    return Request(CONVERTERS[converter], action, keys)
-
-
-def _names(names: Sequence[str]) -> tuple[str, str]:
-    if len(names) != 2:
-        raise _wrong("CONVERTER ACTION", f"{list(names)} is not a converter and an action", _USAGE)
-    converter, action = names
-    if converter not in CONVERTERS:
-        raise _wrong(converter, f"{converter!r} is not supported", nearest(converter, CONVERTERS))
-    if action not in _ACTIONS:
-        raise _wrong(action, f"the action {action!r} is not supported", nearest(action, _ACTIONS))
-    return converter, action
-
-
-_USAGE = "write, for example: mm-convert Qwen2_5_VLConverter hf_to_mm --cfg.mm_dir DIR ..."
-
-
-def _value(name: str, text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError, ValueError):
-        raise _wrong(name, f"{text!r} cannot be read", "quote the value") from None
-
-
-def _from_file(path: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise _wrong(f"--config {path}", f"the file is no YAML: {error}", "correct it") from None
-    if not isinstance(document, dict):
-        raise _wrong(f"--config {path}", "the file holds no keys", "write a `cfg:` block")
-    return dict(_flat("", document.get("cfg", document)))
-
-
-def _flat(prefix: str, node: object) -> list[tuple[str, Any]]:
-    if not isinstance(node, dict):
-        return [(prefix, node)]
-    return [
-        pair
-        for key, value in node.items()
-        for pair in _flat(f"{prefix}.{key}" if prefix else str(key), value)
-    ]
-
-
-def _check_keys(action: str, keys: Mapping[str, Any]) -> None:
-    known = {*_ACTIONS[action].keys, *_MUST_BE, "trust_remote_code"}
-    known |= {f"common_model_config.{name}" for name in (*_COMMON, *_FROM_CONFIG)}
-    for key, value in keys.items():
-        if key not in known:
-            hint = nearest(f"--cfg.{key}", [f"--cfg.{name}" for name in sorted(known)])
-            raise _wrong(f"--cfg.{key}", f"{action} has no key {key!r}", hint)
-        if key in _MUST_BE and value not in (_MUST_BE[key], None):
-            raise _wrong(
-                f"--cfg.{key}",
-                f"{key} = {value!r} is not supported",
-                f"leave it out, or give {_MUST_BE[key]!r}",
-            )
 
 
 def merge_base_lora_weight(
@@ -230,7 +53,7 @@ def merge_base_lora_weight(
     if folder.record is None or not folder.record.dims:
         model = guess_model(folder.infos, infer_layout(folder), where=str(base_dir))
     if len(folder.ranks) != tp_size * pp_size:
-        raise _wrong(
+        raise wrong(
             "merge_base_lora_weight --tp_size --pp_size",
             f"the base has {len(folder.ranks)} rank files, not {tp_size} x {pp_size}",
             "give the sizes the base was converted with",
@@ -252,12 +75,12 @@ def run_request(request: Request, options: Options) -> Account:
     Raises:
         TaskpackError: As the conversion it stands for.
     """
-    return _ACTIONS[request.action].run(request, options)
+    return _RUN[request.action](request, options)
 
 
 def _hf_to_mm(request: Request, options: Options) -> Account:
     hf_dir = request.path("hf_config.hf_dir")
-    _same_family(request, read_hf_config(hf_dir), hf_dir)
+    _check_model(request, read_hf_config(hf_dir), hf_dir)
     return hf_to_mm(
         hf_dir,
         request.path("mm_dir"),
@@ -269,7 +92,7 @@ def _hf_to_mm(request: Request, options: Options) -> Account:
 
 def _mm_to_hf(request: Request, options: Options) -> Account:
     hf_dir = request.path("hf_config.hf_dir")
-    _same_family(request, read_hf_config(hf_dir), hf_dir)
+    _check_model(request, read_hf_config(hf_dir), hf_dir)
     return mm_to_hf(
         request.path("mm_dir"),
         hf_dir,
@@ -280,14 +103,34 @@ def _mm_to_hf(request: Request, options: Options) -> Account:
     )
 
 
-def _same_family(request: Request, model: HfConfig, hf_dir: Path) -> None:
+def _check_model(request: Request, model: HfConfig, hf_dir: Path) -> None:
+    """Refuse a model of another family, or one that the given keys contradict."""
     if model.family.name != request.family:
         raise ProfileError(
             f"the model is of family {model.family.name}, the converter is for {request.family}",
             where=str(hf_dir / "config.json"),
             why="each converter has its own table of names",
-            fix="use " + next(n for n, f in CONVERTERS.items() if f == model.family.name),
+            fix="use "
+            + next(
+                (name for name, family in CONVERTERS.items() if family == model.family.name),
+                "taskpack convert, which knows every family",
+            ),
         )
+    layers = model.family.layers
+    facts: dict[str, object] = {
+        "num_key_value_heads": model.dims["groups"],
+        "tie_word_embeddings": model.tied,
+        "llm_num_layers": model.dims[layers["text"]],
+        "vit_num_layers": model.dims[layers["vision"]],
+    }
+    for name in FROM_CONFIG:
+        given = request.keys.get(f"common_model_config.{name}")
+        if given is not None and given != facts[name]:
+            raise wrong(
+                f"--cfg.common_model_config.{name}",
+                f"{name} is {given!r}, but {facts[name]!r} in {hf_dir / 'config.json'}",
+                "leave it out; it is read from the model",
+            )
 
 
 def _resplit(request: Request, options: Options) -> Account:
@@ -313,6 +156,12 @@ def _resplit(request: Request, options: Options) -> Account:
 
 def _lora_hf_to_mm(request: Request, options: Options) -> Account:
     _wants_canonical(request)
+    if request.flag("save_vit_only"):
+        raise wrong(
+            "--cfg.save_vit_only",
+            "an adapter is converted whole by this command",
+            "leave it out; what the adapter has of the text decoder stays",
+        )
     peft_dir, layout = request.path("hf_config.hf_dir"), request.layout()
     infos = peft_adapter_infos(peft_dir)
     plain = Layout(1, layout.text, layout.vision, canonical=True)
@@ -349,38 +198,17 @@ def _lora_mm_to_hf(request: Request, options: Options) -> Account:
 
 def _wants_canonical(request: Request) -> None:
     if not request.flag("common_model_config.enable_canonical_hf_struct"):
-        raise _wrong(
+        raise wrong(
             "--cfg.common_model_config.enable_canonical_hf_struct",
             "adapters are converted in the canonical structure only by this command",
             "set it to true; `taskpack lora` converts fused adapters",
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Action:
-    run: Callable[[Request, Options], Account]
-    keys: tuple[str, ...]
-
-
-def _parallel(prefix: str = "parallel_config") -> tuple[str, ...]:
-    return tuple(f"{prefix}.{name}" for name in _PARALLEL)
-
-
-_ACTIONS = {
-    "hf_to_mm": _Action(_hf_to_mm, ("mm_dir", "hf_config.hf_dir", "save_vit_only", *_parallel())),
-    "mm_to_hf": _Action(_mm_to_hf, ("save_hf_dir", "mm_dir", "hf_config.hf_dir", *_parallel())),
-    "resplit": _Action(
-        _resplit,
-        (
-            *("source_dir", "target_dir"),
-            *_parallel("source_parallel_config"),
-            *_parallel("target_parallel_config"),
-        ),
-    ),
-    "lora_hf_to_mm": _Action(
-        _lora_hf_to_mm, ("mm_dir", "hf_config.hf_dir", "save_vit_only", *_parallel())
-    ),
-    "lora_mm_to_hf": _Action(
-        _lora_mm_to_hf, ("save_hf_dir", "mm_dir", "hf_config.hf_dir", *_parallel())
-    ),
+_RUN: dict[str, Callable[[Request, Options], Account]] = {
+    "hf_to_mm": _hf_to_mm,
+    "mm_to_hf": _mm_to_hf,
+    "resplit": _resplit,
+    "lora_hf_to_mm": _lora_hf_to_mm,
+    "lora_mm_to_hf": _lora_mm_to_hf,
 }
