@@ -1,5 +1,5 @@
 import pytest
-from taskpack.parallel import PipelineSplit, Slot, rank_folder
+from taskpack.parallel import PipelineSplit, Slot, rank_folder, spread
 
 
 def test_layers_are_numbered_from_zero_on_each_stage() -> None:
@@ -35,3 +35,9 @@ def test_rank_folders_show_stage_and_expert_only_with_several(
     sizes: dict[str, int], name: str
 ) -> None:
     assert rank_folder(3, 5, **sizes) == name
+
+
+def test_layers_are_spread_so_that_stages_weigh_the_same() -> None:
+    assert spread([0.0, 0.0], 1.0, 4) == (2, 2)
+    assert spread([2.0, 0.0, 1.0], 1.0, 6) == (1, 3, 2)
+    assert spread([9.0, 0.0], 1.0, 4) == (1, 3)

@@ -89,6 +89,21 @@ class PipelineSplit:
         return [list(row) for row in self.chunks]
 
 
+def spread(base: Sequence[float], each: float, layers: int) -> tuple[int, ...]:
+    """Share layers out so that the heaviest stage is as light as it can be; each has one.
+
+    Args:
+        base: What a stage carries beside layers, for every stage.
+        each: What a layer weighs.
+        layers: Layers in all, at least one a stage.
+    """
+    counts = [1] * len(base)
+    for _ in range(layers - len(base)):
+        totals = [rest + each * count for rest, count in zip(base, counts, strict=True)]
+        counts[totals.index(min(totals))] += 1
+    return tuple(counts)
+
+
 def rank_folder(
     tp_rank: int, pp_rank: int, *, pp_size: int, ep_rank: int = 0, ep_size: int = 1
 ) -> str:

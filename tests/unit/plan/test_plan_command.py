@@ -111,6 +111,19 @@ def test_a_picture_longer_than_the_sequence_fails(plan_json: PlanJson) -> None:
     assert (edge[0], _statuses(edge[1], "sequence")) == (0, ["pass"])
 
 
+def test_activations_are_shown_with_and_without_recompute(
+    plan_json: PlanJson, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = plan_json("qwen2.5vl-72b")[1]
+    again = plan_json("qwen2.5vl-72b", *settings("train.recompute=full"))[1]
+    assert kept["activations"] == again["activations"]
+    assert kept["activations"]["none"] == [stage["activations"] for stage in kept["memory"]]
+    assert kept["activations"]["full"] == [stage["activations"] for stage in again["memory"]]
+    assert main(["plan", "qwen2.5vl-72b"]) == 0
+    line = "activations of the fullest stage: 12.8 GiB, 1.4 with recompute full"
+    assert line in capsys.readouterr().out
+
+
 def test_npus_are_whole_nodes(plan_json: PlanJson) -> None:
     code, printed = plan_json("qwen2.5vl-32b", "--npus", "20")
     assert code == 2

@@ -7,9 +7,10 @@ from math import prod
 
 import pytest
 from planning import Load
-from taskpack.plan.memory import GIB, WEIGHT_BYTES, memory
+from taskpack.plan.memory import GIB, memory
 from taskpack.plan.stages import per_rank
 from taskpack.plan.volumes import volumes
+from taskpack.profile.parameters import WEIGHT_BYTES
 from taskpack.weights.rows import entries
 from taskpack.weights.sides import mm_side
 from taskpack.weights.task import task_layout, task_model

@@ -18,16 +18,11 @@ from taskpack.plan.activations import (
 )
 from taskpack.plan.stages import Stage, per_rank
 from taskpack.profile import Profile
-from taskpack.profile.parameters import parts
+from taskpack.profile.parameters import GRADIENT_BYTES, OPTIMIZER_BYTES, WEIGHT_BYTES, parts
 
 GIB = 1 << 30
 HBM_GIB = {"A2": 64, "A3": 64}
 """Memory of one NPU (on A3: one die) for each generation, in GiB."""
-
-WEIGHT_BYTES = 2
-GRADIENT_BYTES = 4
-OPTIMIZER_BYTES = 12
-"""Of each trained parameter: a float32 copy and two moments of Adam."""
 
 _RUNTIME_BYTES = 4 * GIB
 _LEAST_RUNTIME_BYTES = 2 * GIB
@@ -77,6 +72,19 @@ class Memory:
 def memory(profile: Profile) -> list[Memory]:
     """Estimate the memory of an NPU of each stage."""
     return [_stage_memory(profile, pp_rank, held) for pp_rank, held in enumerate(per_rank(profile))]
+
+
+def activations(profile: Profile) -> dict[str, list[int]]:
+    """Give the activations of an NPU of each stage, with all layers kept and with full recompute.
+
+    Selective recompute keeps what `none` does: flash attention holds no scores anyway.
+    """
+    modes = ("none", "full")
+    trains = [profile.train.model_copy(update={"recompute": mode}) for mode in modes]
+    return {
+        mode: [one.activations for one in memory(profile.model_copy(update={"train": train}))]
+        for mode, train in zip(modes, trains, strict=True)
+    }
 
 
 def hbm_bytes(profile: Profile, hbm_gib: int | None = None) -> int:

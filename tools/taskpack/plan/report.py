@@ -16,7 +16,7 @@ from taskpack.plan.check_run import (
 )
 from taskpack.plan.commands import Step, next_steps
 from taskpack.plan.findings import Check
-from taskpack.plan.memory import Memory, assumptions, hbm_bytes, memory
+from taskpack.plan.memory import Memory, activations, assumptions, hbm_bytes, memory
 from taskpack.plan.stages import Stage, stages
 from taskpack.plan.volumes import Volumes, volumes
 from taskpack.profile import Profile
@@ -140,6 +140,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "needs_dummy_optimizer": profile.needs_dummy_optimizer,
         "stages": [stage_json(stage) for stage in plan.stages],
         "memory": [found.to_json() for found in plan.memory],
+        "activations": activations(profile),
         "hbm": plan.hbm,
         "assumptions": assumptions(profile),
         "disk": plan.volumes.to_json(),

@@ -12,6 +12,7 @@ from itertools import product
 from typing import Any
 
 from taskpack.errors import CheckFailed
+from taskpack.parallel import spread
 from taskpack.plan.cluster import split_npus
 from taskpack.plan.memory import GIB, Memory, memory
 from taskpack.plan.speed import Speed, speed, stage_costs
@@ -195,11 +196,8 @@ def _balanced(profile: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
     bare = stage_costs(_changed(made, {"parallel": {"text_layers": tuple(n + 1 for n in even)}}))
     layer = bare[0] - costs[0]
     base = [cost - layer * count for cost, count in zip(costs, even, strict=True)]
-    counts = [1] * len(even)
-    for _ in range(sum(even) - len(even)):
-        totals = [rest + layer * count for rest, count in zip(base, counts, strict=True)]
-        counts[totals.index(min(totals))] += 1
-    return _changed(made, {"parallel": {"text_layers": tuple(counts)}})
+    counts = spread(base, layer, sum(even))
+    return _changed(made, {"parallel": {"text_layers": counts}})
 
 
 def _fitted(profile: Profile, hbm: int) -> Suggestion:

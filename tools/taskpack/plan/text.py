@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from taskpack.plan.memory import GIB, Memory, assumptions
+from taskpack.plan.memory import GIB, Memory, activations, assumptions
 from taskpack.plan.report import CONVERSION_RAM_GIB, Plan
 from taskpack.plan.stages import Stage
 from taskpack.plan.tables import billions, count, table
@@ -26,7 +26,7 @@ def plan_text(plan: Plan) -> str:
         list(_run_lines(plan)),
         ["pipeline, parameters of one copy", *_pipeline(plan)],
         [f"memory of an NPU in GiB, of {plan.hbm // GIB} (estimate)", *_memory(plan)],
-        [f"  {line}" for line in assumptions(profile)],
+        [f"  {line}" for line in (_recompute(profile), *assumptions(profile))],
         _modules(profile),
         list(_disk_lines(plan)),
         ["next", *_steps(plan)],
@@ -122,6 +122,14 @@ def _memory(plan: Plan) -> list[str]:
     ]
     head = ["stage", *_PARTS, "total", "band", "share of the NPU"]
     return table([head, *rows], right=range(len(head) - 2))
+
+
+def _recompute(profile: Profile) -> str:
+    most = {mode: max(stages) / GIB for mode, stages in activations(profile).items()}
+    return (
+        f"activations of the fullest stage: {most['none']:.1f} GiB, {most['full']:.1f} with "
+        "recompute full"
+    )
 
 
 def _bar(found: Memory, hbm: int) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from taskpack.plan.memory import OPTIMIZER_BYTES, WEIGHT_BYTES
 from taskpack.plan.stages import per_rank
 from taskpack.profile import Profile
-from taskpack.profile.parameters import modules
+from taskpack.profile.parameters import OPTIMIZER_BYTES, WEIGHT_BYTES, modules
 
 SLOW_DISK_BYTES_PER_SECOND = 28e6
 """A slow shared disk, as MindSpeed-MM's guide has met it: 60 GB in 36 minutes."""

@@ -15,12 +15,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from taskpack.errors import ProfileError, raise_collected
-from taskpack.parallel import PipelineSplit
+from taskpack.parallel import spread
 from taskpack.profile._section import freeze
 from taskpack.profile.architecture import Architecture
 from taskpack.profile.families import Family, families
 from taskpack.profile.faults import faults_of
 from taskpack.profile.parameters import (
+    GRADIENT_BYTES,
+    OPTIMIZER_BYTES,
+    WEIGHT_BYTES,
     embedding_parameters,
     text_layer_parameters,
     vision_parameters,
@@ -32,9 +35,6 @@ NPUS_PER_NODE = 8
 # of the 64 GB of an NPU; the rest is left to activations and the allocator
 _BUDGET_BYTES = 42e9
 _MOST_STAGES = 8
-_WEIGHT_BYTES = 2
-_GRADIENT_BYTES = 4
-_OPTIMIZER_BYTES = 12
 
 _REQUIRED = object()
 
@@ -117,7 +117,7 @@ def choose_layout(
 
 def generation_layers(shape: Architecture) -> tuple[int, ...]:
     """Choose the text layers of the stages that answer: the fewest that hold the weights."""
-    stages = ceil(_WEIGHT_BYTES * _parameters(shape) / _BUDGET_BYTES)
+    stages = ceil(WEIGHT_BYTES * _parameters(shape) / _BUDGET_BYTES)
     return balance(shape, min(stages, shape.text.layers))
 
 
@@ -129,12 +129,7 @@ def balance(shape: Architecture, stages: int) -> tuple[int, ...]:
     load = [0] * stages
     load[0] += vision_parameters(shape.vision, shape.text) + embedding_parameters(shape.text)
     load[-1] += embedding_parameters(shape.text)
-    layer = text_layer_parameters(shape.text)
-    counts = [1] * stages
-    for _ in range(shape.text.layers - stages):
-        totals = [rest + layer * count for rest, count in zip(load, counts, strict=True)]
-        counts[totals.index(min(totals))] += 1
-    return PipelineSplit.parse(counts).chunks[0]
+    return spread(load, text_layer_parameters(shape.text), shape.text.layers)
 
 
 def _tensor_parallel_size(shape: Architecture, size: int, wanted: int | None) -> int:
@@ -155,7 +150,7 @@ def _tensor_parallel_size(shape: Architecture, size: int, wanted: int | None) ->
 
 
 def _bytes(shape: Architecture, size: int, copies: int) -> float:
-    per_parameter = _WEIGHT_BYTES + _GRADIENT_BYTES + _OPTIMIZER_BYTES / copies
+    per_parameter = WEIGHT_BYTES + GRADIENT_BYTES + OPTIMIZER_BYTES / copies
     return _parameters(shape) / size * per_parameter
 
 

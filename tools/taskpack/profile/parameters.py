@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from taskpack.profile.architecture import Text, Vision
 from taskpack.profile.model import Profile
 
+WEIGHT_BYTES = 2
+"""Of a parameter in bf16."""
+
+GRADIENT_BYTES = 4
+"""Of a trained parameter: gradients add up in float32."""
+
+OPTIMIZER_BYTES = 12
+"""Of a trained parameter: a float32 copy and two moments of Adam."""
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
