@@ -9,6 +9,11 @@ FSDP2 = (
     "platform.env.CUDA_DEVICE_MAX_CONNECTIONS=2; batch.accumulation=1"
 )
 CANONICAL = "tuning.mode=lora; tuning.lora.canonical=true; tuning.lora.targets=[q_proj]"
+STREAMING = (
+    "extra.data_json.dataset_param.basic_parameters.streaming=true; "
+    "extra.data_json.dataloader_param.sampler_type"
+)
+WORKERS = "data.loader_workers=0"
 B3, B72, OLD = "qwen2.5vl-3b", "qwen2.5vl-72b", "qwen2vl-7b"
 
 RUN = {
@@ -228,5 +233,24 @@ DATA = {
     "an npu holds its stage": Case(
         "train.seq_length=65536", "it cannot fit", "train.recompute: full",
         "train.seq_length=2048", code=1,
+    ),
+    "streaming has its sampler": Case(
+        f"{STREAMING}=shuffled; {WORKERS}", "streaming with settings",
+        "sampler_type: stateful_distributed_sampler",
+        f"{STREAMING}=stateful_distributed_sampler; {WORKERS}", code=1,
+    ),
+    "streaming has no workers": Case(
+        f"{STREAMING}=stateful_distributed_sampler", "streaming with settings",
+        "set data.loader_workers: 0", f"{STREAMING}=stateful_distributed_sampler; {WORKERS}",
+        code=1,
+    ),
+    "streaming cannot resume": Case(
+        f"{STREAMING}=stateful_distributed_sampler; {WORKERS}; resume.iteration=5",
+        "streaming with settings", "set resume.iteration: null",
+        f"{STREAMING}=stateful_distributed_sampler; {WORKERS}", code=1,
+    ),
+    "random batches are full": Case(
+        "extra.data_json.dataloader_param.drop_last=false", "drop_last is off",
+        "leave drop_last out", "extra.data_json.dataloader_param.drop_last=true", code=1,
     ),
 }  # fmt: skip

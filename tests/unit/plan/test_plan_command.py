@@ -144,6 +144,15 @@ def test_an_unusual_scale_of_the_adapter_is_a_note(plan_json: PlanJson) -> None:
     assert _statuses(plan_json("qwen2.5vl-32b")[1], "adapter") == []
 
 
+def test_what_a_resumed_run_forgets_is_a_note(plan_json: PlanJson) -> None:
+    code, printed = plan_json("qwen2.5vl-7b", *settings("resume.iteration=5", "resume.rng=true"))
+    (note,) = [check for check in printed["checks"] if check["name"] == "resume"]
+    assert (code, note["status"]) == (0, "note")
+    assert note["what"] == "resumes from 5 without optimizer"
+    whole = settings("resume.iteration=5", "resume.rng=true", "resume.optimizer=true")
+    assert _statuses(plan_json("qwen2.5vl-7b", *whole)[1], "resume") == []
+
+
 def test_a_plan_takes_less_than_a_second() -> None:
     code = "import sys; from taskpack.cli import main; main(['plan', 'qwen2.5vl-72b', '--json'])"
     code += "; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
