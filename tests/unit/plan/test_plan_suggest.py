@@ -137,3 +137,9 @@ def test_tensor_parallel_costs_what_was_published_for_the_7b(load: Load) -> None
     one, two = (speed(load("qwen2.5vl-7b", f"parallel.tp={tp}")) for tp in (1, 2))
     # TP 2 has half the copies, so each does twice the micro batches: waiting cancels nearly out
     assert two.samples / one.samples == pytest.approx(0.551, rel=0.02)
+
+
+def test_proposals_refuse_what_belongs_to_one_layout(plan_json: PlanJson) -> None:
+    code, printed = plan_json("qwen2.5vl-7b", "--suggest", "--data", "rows.json")
+    assert code == 2
+    assert printed["errors"][0]["what"] == "--suggest does not look at --data"

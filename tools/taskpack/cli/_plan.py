@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from taskpack.cli._render import add_set, load, positive
+from taskpack.errors import ProfileError
 
 if TYPE_CHECKING:
     from taskpack.plan.report import Plan
@@ -77,6 +78,7 @@ def _run_suggest(args: argparse.Namespace) -> int:
     from taskpack.plan.suggest import measure, suggest_or_fail
     from taskpack.plan.suggest_text import suggestions_json, suggestions_text
 
+    _refuse_beside_suggest(args)
     profile = load(args.model, args.overrides)
     nodes = args.nodes or profile.platform.nodes
     npus = args.npus or nodes * profile.platform.npus_per_node
@@ -84,6 +86,17 @@ def _run_suggest(args: argparse.Namespace) -> int:
     found, own = suggest_or_fail(profile, npus, hbm), measure(profile, hbm)
     print(json.dumps(suggestions_json(found, own)) if args.json else suggestions_text(found, own))
     return 0
+
+
+def _refuse_beside_suggest(args: argparse.Namespace) -> None:
+    given = [f"--{name}" for name in ("hf", "mm", "data", "png", "svg") if getattr(args, name)]
+    if given:
+        raise ProfileError(
+            f"--suggest does not look at {', '.join(given)}",
+            where="taskpack plan --suggest",
+            why="weights, rows and pictures belong to one layout, and it lists several",
+            fix="choose a layout first, then plan with it",
+        )
 
 
 def _cluster(args: argparse.Namespace) -> list[str]:

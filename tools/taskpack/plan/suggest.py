@@ -66,7 +66,8 @@ class Suggestion:
     def why(self) -> str:
         """Say what speaks for and against it."""
         spare = (self.hbm - self.fullest.high) / GIB
-        room = f"{spare:.1f} GiB to spare" if self.fits else "tight: may not fit"
+        tight = "tight: may not fit" if self.may_fit else "too large"
+        room = f"{spare:.1f} GiB to spare" if self.fits else tight
         costs = [f"{self.speed.bubble:.0%} of a step is the pipeline filling and draining"]
         if self.speed.unevenness >= 0.01:
             costs.append(f"slowest stage {self.speed.unevenness:.0%} above the mean")
@@ -89,10 +90,11 @@ def suggest(profile: Profile, npus: int, hbm: int, *, limit: int = 5) -> list[Su
     Raises:
         ProfileError: Several nodes do not make up that number of NPUs.
     """
+    nodes, per_node = split_npus(npus, profile.platform.npus_per_node)
     found = [
-        _fitted(candidate, hbm)
-        for candidate in _candidates(profile, *split_npus(npus, profile.platform.npus_per_node))
-        if not any(check_profile(candidate))
+        _fitted(_balanced(candidate), hbm)
+        for candidate in _candidates(profile, nodes, per_node)
+        if not any(check_profile(candidate)) and not _hopeless(candidate, hbm)
     ]
     usable = sorted(
         (one for one in found if one.may_fit),
@@ -140,7 +142,7 @@ def suggest_or_fail(profile: Profile, npus: int, hbm: int) -> list[Suggestion]:
 
 
 def _candidates(profile: Profile, nodes: int, per_node: int) -> Iterator[Profile]:
-    """List layouts with stages that cost the same, of any memory and not yet held to the rules."""
+    """List layouts with even stages, of any memory and not yet held to the rules."""
     shape, world = profile.architecture, nodes * per_node
     long = profile.train.seq_length >= _LONG_SEQUENCE
     micros = sorted({1, profile.batch.micro})
@@ -150,7 +152,7 @@ def _candidates(profile: Profile, nodes: int, per_node: int) -> Iterator[Profile
         for pp in range(1, min(_MOST_STAGES, shape.text.layers) + 1):
             if tp > per_node or world % (tp * cp * pp):
                 continue
-            yield _balanced(
+            yield _changed(
                 profile,
                 {
                     "parallel": {
@@ -186,9 +188,14 @@ def _even(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(each + (stage < more) for stage in range(stages))
 
 
-def _balanced(profile: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
+def _hopeless(profile: Profile, hbm: int) -> bool:
+    """Tell that no way to share out the layers makes the stages fit."""
+    stages = memory(profile)
+    return sum(one.static for one in stages) > hbm * len(stages)
+
+
+def _balanced(made: Profile) -> Profile:
     """Share text layers out by what they cost beside vision and the head."""
-    made = _changed(profile, changes)
     even = made.parallel.text.chunks[0]
     costs = stage_costs(made)
     if len(even) == 1:
@@ -203,10 +210,7 @@ def _balanced(profile: Profile, changes: dict[str, dict[str, Any]]) -> Profile:
 def _fitted(profile: Profile, hbm: int) -> Suggestion:
     """Move layers from the fullest stage to the emptiest while the fullest does not fit."""
     for _ in range(_MOVES):
-        stages = memory(profile)
-        if sum(one.low for one in stages) > hbm * len(stages):
-            break
-        high = [one.high for one in stages]
+        high = [one.high for one in memory(profile)]
         source, target = high.index(max(high)), high.index(min(high))
         counts = list(profile.parallel.text.chunks[0])
         if high[source] <= hbm or counts[source] == 1 or source == target:
