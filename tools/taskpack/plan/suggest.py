@@ -209,8 +209,8 @@ def _balanced(made: Profile) -> Profile:
 
 def _fitted(profile: Profile, hbm: int) -> Suggestion:
     """Move layers from the fullest stage to the emptiest while the fullest does not fit."""
+    high = [one.high for one in memory(profile)]
     for _ in range(_MOVES):
-        high = [one.high for one in memory(profile)]
         source, target = high.index(max(high)), high.index(min(high))
         counts = list(profile.parallel.text.chunks[0])
         if high[source] <= hbm or counts[source] == 1 or source == target:
@@ -218,7 +218,8 @@ def _fitted(profile: Profile, hbm: int) -> Suggestion:
         counts[source] -= 1
         counts[target] += 1
         moved = _changed(profile, {"parallel": {"text_layers": tuple(counts)}})
-        if max(one.high for one in memory(moved)) >= high[source]:
+        after = [one.high for one in memory(moved)]
+        if max(after) >= high[source]:
             break
-        profile = moved
+        profile, high = moved, after
     return measure(profile, hbm)

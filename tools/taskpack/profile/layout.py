@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator
@@ -38,6 +39,12 @@ LayerList = Annotated[
 ]
 
 
+@lru_cache(maxsize=256)
+def _split(layers: LayerList) -> PipelineSplit:
+    """Parse a list once: choosing a layout asks for the same one thousands of times."""
+    return PipelineSplit.parse(layers)
+
+
 class Parallel(Section):
     """Sizes of the parallel groups and the layers of each pipeline stage."""
 
@@ -65,12 +72,12 @@ class Parallel(Section):
     @property
     def text(self) -> PipelineSplit:
         """Text layers over the pipeline."""
-        return PipelineSplit.parse(self.text_layers)
+        return _split(self.text_layers)
 
     @property
     def vision(self) -> PipelineSplit:
         """Vision layers over the pipeline."""
-        return PipelineSplit.parse(self.vision_layers)
+        return _split(self.vision_layers)
 
     @property
     def pp(self) -> int:
