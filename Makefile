@@ -76,6 +76,7 @@ golden: $(READY) ## rewrite what the tests compare rendered tasks with; read the
 
 bench: $(READY) ## time conversions against a plain copy (needs 30 GB of disk)
 	$(BIN)/python tests/bench/bench_weights.py
+	$(BIN)/python tests/bench/bench_lora.py
 
 bench-data: $(READY) ## time a conversion of rows against json.load and json.dump (needs 6 GB of disk)
 	$(BIN)/python tests/bench/bench_data.py

@@ -82,7 +82,7 @@ class Run:
 
 
 def build_hf(folder: Path, config: dict[str, object]) -> None:
-    """Write a checkpoint with the true shapes and random bytes."""
+    """Write a checkpoint with the true shapes and random weights."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
     model = parse_hf_config(config, where="bench")
@@ -95,7 +95,8 @@ def build_hf(folder: Path, config: dict[str, object]) -> None:
         if sum(s.nbytes for s in shards[-1]) + spec.nbytes > SHARD_BYTES:
             shards.append([])
         shards[-1].append(spec)
-    block = np.random.default_rng(1).integers(0, 256, 1 << 24, np.uint8).tobytes()
+    values = np.random.default_rng(1).normal(0, 0.02, 1 << 23).astype(np.float32)
+    block = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
     weight_map = {}
     for number, specs in enumerate(shards, start=1):
         out = lay_out_safetensors(f"model-{number:05d}-of-{len(shards):05d}.safetensors", specs)
