@@ -119,27 +119,27 @@ class Delta:
         return total
 
     def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
-        """Give rows of a target as `exact` does, rounded once to their type.
+        """Put rows of a target as `exact` gives them, rounded once to their type, in their place.
 
         Raises:
             CheckpointError: A value does not fit the type.
         """
         if not self.touches(target):
             return rows
-        merged = np.empty_like(rows)
         step = max(1, BLOCK // rows.shape[1])
         for at in range(0, len(rows), step):
             block = rows[at : at + step]
             total = self.exact(target, first + at, block, dtype)
-            self._wide.round(total, dtype, merged[at : at + step])
-        if not is_finite(merged, dtype).all():
-            raise CheckpointError(
-                f"merging makes {target.stored.name} infinite or NaN",
-                where=f"{target.stored.file}, row {first} or one of the {len(rows)} from it on",
-                why=f"the result does not fit {dtype}, or the base holds such values already",
-                fix="check alpha and the adapter, or merge into a base converted with --dtype fp32",
-            )
-        return merged
+            self._wide.round(total, dtype, block)
+            if not is_finite(block, dtype).all():
+                raise CheckpointError(
+                    f"merging makes {target.stored.name} infinite or NaN",
+                    where=f"{target.stored.file}, row {first + at} or one of {len(block)} from it",
+                    why=f"the result does not fit {dtype}, or the base holds such values already",
+                    fix="check alpha and the adapter, or merge into a base converted with"
+                    " --dtype fp32",
+                )
+        return rows
 
     def _get(self, name: str) -> Fp64:
         with self._lock:

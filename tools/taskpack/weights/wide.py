@@ -14,7 +14,7 @@ import numpy.typing as npt
 from taskpack.weights.casts import Raw, from_fp64
 
 Fp64 = npt.NDArray[np.float64]
-BLOCK = 1 << 16
+BLOCK = 1 << 17
 """Elements of a block."""
 _HALF = np.uint32(0x8000)  # of a unit of last place of bf16, in the bits of fp32
 _LOW = np.uint32(0xFFFF)
