@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 from planning import PlanJson, settings
@@ -153,12 +152,7 @@ def test_what_a_resumed_run_forgets_is_a_note(plan_json: PlanJson) -> None:
     assert _statuses(plan_json("qwen2.5vl-7b", *whole)[1], "resume") == []
 
 
-def test_a_plan_takes_less_than_a_second() -> None:
+def test_a_plan_imports_neither_torch_nor_numpy() -> None:
     code = "import sys; from taskpack.cli import main; main(['plan', 'qwen2.5vl-72b', '--json'])"
     code += "; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    best = float("inf")
-    for _ in range(3):
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-        best = min(best, time.perf_counter() - start)
-    assert best < 1.0
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
