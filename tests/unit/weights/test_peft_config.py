@@ -147,3 +147,22 @@ def test_a_pickled_adapter_is_refused(hf: Path, tmp_path: Path, capsys: Capture)
     peft, out = make_peft(tmp_path / "peft"), tmp_path / "out"
     (peft / WEIGHTS).rename(peft / "adapter_model.bin")
     assert "the adapter is a pickle" in Refusals(capsys)(3, *export(hf, peft, out), out=out)
+
+
+def test_a_rank_is_expanded_only_with_a_known_alpha(
+    hf: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    peft, out = make_peft(tmp_path / "peft"), tmp_path / "out"
+    cut = ("--hf-ref", hf, *builders.LAYOUT_FLAGS, "--expand-rank")
+    command = ("lora", "from-peft", "--peft", peft, "--out", out, *cut)
+    wrong = {"r": R + 1, "lora_alpha": ALPHA}
+    (peft / "adapter_config.json").write_text(json.dumps(wrong))
+    assert "r is 4 in adapter_config.json but 3" in Refusals(capsys)(2, *command, out=out)
+    tensors = load_file(peft / WEIGHTS)
+    k = f"base_model.model.{MODULE.format(0, 'k')}"
+    several = {f"{k}.lora_A.weight": torch.ones(2, 32), f"{k}.lora_B.weight": torch.ones(16, 2)}
+    save_file(tensors | several, str(peft / WEIGHTS))
+    assert "have several ranks" in Refusals(capsys)(3, *command, out=out)
+    save_file(tensors, str(peft / WEIGHTS))
+    (peft / "adapter_config.json").unlink()
+    assert "has no adapter_config.json" in Refusals(capsys)(3, *command, out=out)

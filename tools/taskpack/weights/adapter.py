@@ -219,6 +219,21 @@ def peft_adapter(peft_dir: Path, config: HfConfig, *, canonical: bool) -> Adapte
     return AdapterSource(side, adapted, possible, r, whole)
 
 
+def refuse_several_ranks(adapter: AdapterSource) -> None:
+    """Refuse an adapter whose modules have several ranks where all must have one.
+
+    Raises:
+        CheckpointError: They have.
+    """
+    if len({item.a.shape[0] for item in adapter.adapted}) > 1:
+        raise CheckpointError(
+            "the modules of the adapter have several ranks",
+            where=adapter.side.where,
+            why="MindSpeed-MM trains one rank",
+            fix="merge it: taskpack export --base DIR --adapter DIR --hf-ref DIR --hf DIR",
+        )
+
+
 def _naming_in(infos: Mapping[Address, TensorInfo], config: HfConfig) -> Naming:
     """Tell how a peft file spells the names, its prefix included."""
     names = [name for _, _, name in infos]

@@ -18,6 +18,7 @@ from taskpack.weights.adapter import (
     mm_adapter,
     peft_adapter,
     peft_naming,
+    refuse_several_ranks,
 )
 from taskpack.weights.adapter_open import adapter_layout
 from taskpack.weights.expand_rank import expand_rank
@@ -72,18 +73,13 @@ def peft_to_mm(
     settings = read_peft_config(peft_dir)
     refuse_beyond_megatron(settings, peft_dir)
     adapter = peft_adapter(peft_dir, model, canonical=layout.canonical)
-    if len({item.a.shape[0] for item in adapter.adapted}) > 1:
-        raise CheckpointError(
-            "the modules of the adapter have several ranks",
-            where=str(peft_dir / ADAPTER_FILE),
-            why="MindSpeed-MM trains one rank",
-            fix="merge it: taskpack export --base DIR --adapter DIR --hf-ref DIR --hf DIR",
-        )
+    refuse_several_ranks(adapter)
     _refuse_unequal_a(adapter, where=str(peft_dir))
     stored = mm_side([e for item in adapter.adapted for e in (item.a, item.b)], layout)
     dtype = dtype_to_write(adapter.side, options)
     lora: dict[str, float] = {"r": adapter.r}
     if settings is not None:
+        agreed_alpha({ADAPTER_CONFIG: settings.said}, adapter.r, where=str(peft_dir))
         # MindSpeed-MM's scale is alpha / r, whatever peft's was
         lora["alpha"] = settings.scale("", adapter.r) * adapter.r
     record = layout_record(

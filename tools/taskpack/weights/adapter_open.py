@@ -23,7 +23,7 @@ from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said, agreed_alpha, told_by
 from taskpack.weights.mm_folder import MmFolder, check_ranks, infer_layout, read_mm_folder
-from taskpack.weights.peft_config import PeftConfig, read_peft_config
+from taskpack.weights.peft_config import ADAPTER_CONFIG, PeftConfig, read_peft_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _peft_scales(
 ) -> dict[str, float]:
     own: dict[str, Said] = {}
     if config is not None:
-        own["adapter_config.json"] = (config.alpha, config.r)
+        own[ADAPTER_CONFIG] = config.said
     r = config.r if config is not None and config.ranks else source.r
     alpha = agreed_alpha({**own, **lora}, r, where=where)
     config = config or PeftConfig(r, alpha)

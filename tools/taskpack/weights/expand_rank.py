@@ -12,18 +12,26 @@ from pathlib import Path
 
 import numpy as np
 
+from taskpack.errors import CheckpointError
 from taskpack.weights.adapter import (
     ADAPTER_FILE,
     PEFT_PREFIX,
     Adapted,
     adapted_entries,
     peft_adapter,
+    refuse_several_ranks,
 )
 from taskpack.weights.casts import Raw, raw_dtype
 from taskpack.weights.copy_engine import Files, read_into
 from taskpack.weights.hf_config import HfConfig
+from taskpack.weights.lora_scale import agreed_alpha
 from taskpack.weights.out_file import TensorSpec
-from taskpack.weights.peft_config import ADAPTER_CONFIG, peft_config_text, read_peft_config
+from taskpack.weights.peft_config import (
+    ADAPTER_CONFIG,
+    PeftConfig,
+    peft_config_text,
+    read_peft_config,
+)
 from taskpack.weights.plan import one_dtype
 from taskpack.weights.rows import entries
 from taskpack.weights.safetensors_file import lay_out_safetensors
@@ -42,9 +50,12 @@ def expand_rank(peft_dir: Path, model: HfConfig, out_dir: Path) -> int:
         The new LoRA rank.
 
     Raises:
-        CheckpointError: The adapter does not fit the model.
+        CheckpointError: The adapter does not fit the model, has several ranks, or no config.
+        ProfileError: The config tells another rank than the tensors.
     """
     adapter = peft_adapter(peft_dir, model, canonical=True)
+    refuse_several_ranks(adapter)
+    config = _config(peft_dir, adapter.r)
     one_dtype(adapter.side.infos, where=str(peft_dir))
     infos = {
         item.pieces[0].tensor: adapter.side.infos[item.address] for item in adapter.side.stored
@@ -67,12 +78,23 @@ def expand_rank(peft_dir: Path, model: HfConfig, out_dir: Path) -> int:
         for item in fused:
             for values in _expanded(item, infos, adapter.r, r):
                 file.write(values.tobytes())
-    config = read_peft_config(peft_dir)
-    if config is not None:
-        modules = {name.partition(".lora_")[0] for name in shapes}
-        alpha = config.scale("", adapter.r) * r
-        (out_dir / ADAPTER_CONFIG).write_text(peft_config_text(modules, r=r, alpha=alpha))
+    modules = {name.partition(".lora_")[0] for name in shapes}
+    alpha = config.scale("", adapter.r) * r
+    (out_dir / ADAPTER_CONFIG).write_text(peft_config_text(modules, r=r, alpha=alpha))
     return r
+
+
+def _config(peft_dir: Path, r: int) -> PeftConfig:
+    config = read_peft_config(peft_dir)
+    if config is None:
+        raise CheckpointError(
+            f"the adapter has no {ADAPTER_CONFIG}",
+            where=str(peft_dir),
+            why="alpha grows with the rank, so it has to be known where the rank is expanded",
+            fix="put the file that peft's save_pretrained wrote beside the tensors",
+        )
+    agreed_alpha({ADAPTER_CONFIG: config.said}, r, where=str(peft_dir))
+    return config
 
 
 def _shapes(item: Adapted, r: int) -> dict[str, tuple[int, ...]]:

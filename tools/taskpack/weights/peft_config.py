@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from taskpack.errors import CheckpointError, TaskpackError, raise_collected, shorten
+from taskpack.weights.lora_scale import Said
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -67,6 +68,11 @@ class PeftConfig:
     ranks: Mapping[str, int] = field(default_factory=dict)
     alphas: Mapping[str, float] = field(default_factory=dict)
     saved: tuple[str, ...] = ()
+
+    @property
+    def said(self) -> Said:
+        """Alpha and r, as one of the sources that have to agree."""
+        return self.alpha, self.r
 
     def alpha_of(self, module: str) -> float:
         """Give the alpha of a module by its name in the base model."""
