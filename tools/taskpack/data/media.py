@@ -45,7 +45,10 @@ class Extracted:
         target = self.partial / place
         if not self.dry and not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            # whole or not there: a resumed run trusts what it finds under a digest
+            fresh = self.partial / f".{os.getpid()}"
+            fresh.write_bytes(data)
+            fresh.replace(target)
         return self.folder / place
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from taskpack.data.draft import Row
 from taskpack.data.images import need_pillow
 from taskpack.data.outputs import already_there
-from taskpack.data.row_file import RowFile, replace_folder
+from taskpack.data.row_file import RowFile, merge_folder
 from taskpack.data.trainer import IMAGE_MARKER
 
 WORDS = ("red", "green", "blue", "left", "right", "above", "below", "large", "small", "round")
@@ -47,12 +47,13 @@ def make_mock(out: Path, options: MockOptions) -> dict[str, int]:
         How many rows and pictures were written.
 
     Raises:
-        HostError: The file is already there.
+        HostError: The file or the folder is already there.
     """
     need_pillow()
-    if out.exists() and not options.overwrite:
-        raise already_there(out)
     media = out.with_name(out.stem + "_media")
+    for place in (out, media):
+        if place.exists() and not options.overwrite:
+            raise already_there(place)
     partial = media.with_name(media.name + ".partial")
     draw = random.Random(options.seed)
     file = RowFile(out)
@@ -62,7 +63,7 @@ def make_mock(out: Path, options: MockOptions) -> dict[str, int]:
             file.add(_row(number, names, draw, options).encode())
         file.finish()
         if names:
-            replace_folder(partial, media)
+            merge_folder(partial, media)
         file.rename()
     finally:
         file.discard()

@@ -8,7 +8,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from taskpack.data.media import Extracted
-from taskpack.data.row_file import RowFile, draw, has_lines, replace_folder
+from taskpack.data.row_file import RowFile, draw, has_lines, merge_folder
 from taskpack.errors import DatasetError, HostError, ProfileError, TaskpackError, raise_collected
 
 SPLIT_NAMES = ("train", "val", "test")
@@ -141,7 +141,7 @@ class Outputs:
                 fix="give it a larger share, or try another --seed",
             )
         if extracted.partial.exists():
-            replace_folder(extracted.partial, extracted.folder)
+            merge_folder(extracted.partial, extracted.folder)
         for file in self._files:
             file.rename()
 

@@ -114,8 +114,11 @@ class RowFile:
             yield loose.read(int(ends[number]) - start)
 
 
-def replace_folder(partial: Path, folder: Path) -> None:
-    """Give a finished folder its name, in place of an older one."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    partial.replace(folder)
+def merge_folder(partial: Path, folder: Path) -> None:
+    """Move finished files to their folder, beside whatever else is there; names with a dot stay."""
+    for path in sorted(partial.rglob("[!.]*")):
+        if path.is_file():
+            target = folder / path.relative_to(partial)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+    shutil.rmtree(partial)
