@@ -111,9 +111,10 @@ def rank_folder(
 
     The stage appears only with several stages, the expert rank only with several of those.
     """
-    name = f"mp_rank_{tp_rank:02d}"
-    if pp_size > 1:
-        name += f"_{pp_rank:03d}"
-    if ep_size > 1:
-        name += f"_{ep_rank:03d}"
-    return name
+    rest = [rank for rank, size in ((pp_rank, pp_size), (ep_rank, ep_size)) if size > 1]
+    return rank_name(tp_rank, *rest)
+
+
+def rank_name(tp_rank: int, *rest: int) -> str:
+    """Spell the numbers of a rank's folder."""
+    return "_".join([f"mp_rank_{tp_rank:02d}", *(f"{number:03d}" for number in rest)])

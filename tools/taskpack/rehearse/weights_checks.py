@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from taskpack.errors import shorten
 from taskpack.rehearse.hf_weights import hub_name
 from taskpack.rehearse.outcome import Check
+from taskpack.weights.folders import RANK_FILE
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ def check_accounted(mm_dir: Path, base: Path, round_trip: Path, *, rank_files: i
     """Count rank files and names: nothing lost on the way in or out, nothing invented."""
     import torch
 
-    found = sorted(mm_dir.glob("release/*/model_optim_rng.pt"))
+    found = sorted(mm_dir.glob(f"release/*/{RANK_FILE}"))
     placed = sum(
         len(tensors)
         for path in found

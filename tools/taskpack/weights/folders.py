@@ -1,10 +1,16 @@
-"""What kind of weights a folder holds, from the names in it."""
+"""Names in a folder of weights, and what kind of weights they tell of."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 TRACKER_FILE = "latest_checkpointed_iteration.txt"
+RANK_FILE = "model_optim_rng.pt"
+
+
+def iteration_name(iteration: str) -> str:
+    """Name the folder of an iteration, given as `release` or a number."""
+    return "release" if iteration == "release" else f"iter_{int(iteration):07d}"
 
 
 def is_hf(folder: Path) -> bool:

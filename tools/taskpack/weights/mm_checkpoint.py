@@ -15,13 +15,13 @@ from taskpack.errors import (
 )
 from taskpack.weights.account import ACCOUNT_FILE, source_digest
 from taskpack.weights.families import family_named
-from taskpack.weights.folders import TRACKER_FILE
+from taskpack.weights.folders import RANK_FILE, TRACKER_FILE, iteration_name
 from taskpack.weights.hf_config import HfConfig, check_lists
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord
 from taskpack.weights.mm_folder import MmFolder, resolve_layout
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import check_side
-from taskpack.weights.pt_write import RANK_FILE, lay_out_rank_file
+from taskpack.weights.pt_write import lay_out_rank_file
 from taskpack.weights.rows import entries
 from taskpack.weights.run import Options, Output, Side
 from taskpack.weights.sides import Stored, by_file, mm_side, model_keys, rank_files
@@ -197,7 +197,7 @@ def mm_output(
     ranks: Collection[str] | None = None,
 ) -> Output:
     """Lay out the rank files of a checkpoint, or those of some ranks."""
-    folder = "release" if iteration == "release" else f"iter_{int(iteration):07d}"
+    folder = iteration_name(iteration)
     grouped = by_file(stored)
     outs = {
         rank: lay_out_rank_file(

@@ -9,12 +9,11 @@ from itertools import product, zip_longest
 from pathlib import Path
 
 from taskpack.errors import CheckpointError, shorten
-from taskpack.parallel import PipelineSplit, rank_folder
-from taskpack.weights.folders import TRACKER_FILE
+from taskpack.parallel import PipelineSplit, rank_folder, rank_name
+from taskpack.weights.folders import RANK_FILE, TRACKER_FILE, iteration_name
 from taskpack.weights.layout import LAYOUT_FILE, Layout, LayoutRecord, read_layout
 from taskpack.weights.plan import Address
 from taskpack.weights.pt_read import RankFile, read_rank_file
-from taskpack.weights.pt_write import RANK_FILE
 from taskpack.weights.sides import rank_files
 from taskpack.weights.tensors import TensorInfo
 
@@ -78,7 +77,7 @@ def iteration_folder(root: Path, iteration: str) -> tuple[str, Path]:
     chosen = iteration
     if iteration == "latest":
         chosen = _read_tracker(root, present)
-    folder = root / ("release" if chosen == "release" else f"iter_{int(chosen):07d}")
+    folder = root / iteration_name(chosen)
     if not folder.is_dir():
         named_by = "the tracker names" if iteration == "latest" else "the iteration asked for is"
         raise CheckpointError(
@@ -150,10 +149,7 @@ def _grid(names: Iterable[str]) -> tuple[int, ...]:
 def _check_grid(folder: Path, present: Collection[str]) -> None:
     # a number after the first is written only where it counts to more than one
     sizes = tuple(max(size, 1 + (place > 0)) for place, size in enumerate(_grid(present)))
-    expected = {
-        "_".join([f"mp_rank_{first:02d}", *(f"{number:03d}" for number in rest)])
-        for first, *rest in (product(*map(range, sizes)) if sizes else ())
-    }
+    expected = {rank_name(*numbers) for numbers in (product(*map(range, sizes)) if sizes else ())}
     if present and set(present) == expected:
         return
     missing, extra = sorted(expected - set(present)), sorted(set(present) - expected)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import Extent, OutFile, TensorKey, TensorSpec
 
-RANK_FILE = "model_optim_rng.pt"
 CHECKPOINT_VERSION = 3.0
 """Megatron refuses to load a file without it."""
 

@@ -14,6 +14,7 @@ from taskpack.rehearse.hf_weights import hub_name, write_json, write_shards
 from taskpack.weights import Layout, hf_to_mm, mm_to_hf, peft_to_mm
 from taskpack.weights.adapter import adapted_entries
 from taskpack.weights.adapter_open import module_name
+from taskpack.weights.folders import RANK_FILE, TRACKER_FILE, iteration_name
 from taskpack.weights.hf_config import read_hf_config
 from taskpack.weights.rows import entries
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from taskpack.rehearse.engine.model import Trainable
-
-TRACKER = "latest_checkpointed_iteration.txt"
-RANK_FILE = "model_optim_rng.pt"
 
 
 def load_as_hf(load: Path, hf_ref: Path, hf_dir: Path, *, layout: Layout) -> None:
@@ -87,11 +85,11 @@ def save_iteration(
             peft_to_mm(
                 plain, read_hf_config(hf_ref), mm_dir, layout=layout, iteration=str(iteration)
             )
-        folder = save / f"iter_{iteration:07d}"
+        folder = save / iteration_name(str(iteration))
         axes = parallel_axes(hf_ref, canonical=layout.canonical)
         for source in sorted(mm_dir.glob(f"{folder.name}/*/{RANK_FILE}")):
             _wrap(source, folder / source.parent.name / RANK_FILE, iteration, args, axes)
-    (save / TRACKER).write_text(str(iteration))
+    (save / TRACKER_FILE).write_text(str(iteration))
 
 
 def parallel_axes(hf_ref: Path, *, canonical: bool) -> dict[str, int]:

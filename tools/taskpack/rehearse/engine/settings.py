@@ -12,6 +12,7 @@ from taskpack.errors import CheckpointError, ProfileError, raise_collected
 from taskpack.parallel import PipelineSplit
 from taskpack.rehearse.engine.flags import WHERE, Flags
 from taskpack.weights import Layout
+from taskpack.weights.folders import TRACKER_FILE
 
 DECAY_STYLES = ("constant", "linear", "cosine", "inverse-square-root")
 MODEL_KEYS = (
@@ -265,7 +266,7 @@ def _resume_faults(flags: Flags) -> list[ProfileError]:
 
 
 def _check_load(folder: Path) -> None:
-    tracker = folder / "latest_checkpointed_iteration.txt"
+    tracker = folder / TRACKER_FILE
     if not tracker.is_file():
         raise CheckpointError(
             f"--load {folder} has no {tracker.name}",
