@@ -20,9 +20,9 @@ from taskpack.cli._weights_args import (
     read_layout_flags,
     read_merge,
     read_options,
-    read_profile,
+    refuse_unread,
     required,
-    unused,
+    task_profile,
 )
 from taskpack.errors import ProfileError
 
@@ -114,12 +114,13 @@ def _run_merge(args: argparse.Namespace) -> int:
 
     note_device(args)
     merge = read_merge(args)
+    profile = task_profile(args)
     done = lora_merge(
         args.base,
         args.adapter,
         args.out,
-        model=task_model(merge.profile) if merge.profile else None,
-        layout=task_layout(merge.profile) if merge.profile else None,
+        model=task_model(profile) if profile is not None else None,
+        layout=task_layout(profile) if profile is not None else None,
         iteration=args.iteration,
         targets=merge.targets,
         lora=merge.lora,
@@ -134,16 +135,17 @@ def _model(args: argparse.Namespace) -> HfConfig | None:
 
     if args.hf_ref is not None:
         return read_hf_config(Path(args.hf_ref))
-    return task_model(read_profile(args.task)) if args.task is not None else None
+    profile = task_profile(args)
+    return task_model(profile) if profile is not None else None
 
 
 def _run_to_peft(args: argparse.Namespace) -> int:
     from taskpack.weights.adapter_convert import lora_to_peft
 
     said = {"--alpha and --r": (args.alpha, args.r)}
-    if args.task is not None:
-        lora = read_profile(args.task).tuning.lora
-        said["the profile"] = (lora.alpha, lora.r)
+    profile = task_profile(args)
+    if profile is not None:
+        said["the profile"] = (profile.tuning.lora.alpha, profile.tuning.lora.r)
     account = lora_to_peft(
         args.adapter,
         args.out,
@@ -182,10 +184,11 @@ def _run_export(args: argparse.Namespace) -> int:
 
     lora = {}
     targets: list[str] = []
-    layout = task_layout(read_profile(args.task)) if args.task is not None else None
-    if args.adapter is None and (args.targets or args.alpha is not None or args.r is not None):
-        raise unused("--targets, --alpha or --r", "--adapter")
-    if args.adapter is not None:
+    profile = task_profile(args)
+    layout = task_layout(profile) if profile is not None else None
+    if args.adapter is None:
+        refuse_unread(args, "--adapter", "targets", "alpha", "r")
+    else:
         note_device(args)
         merge = read_merge(args)
         targets, lora = list(merge.targets), dict(merge.lora)

@@ -21,9 +21,9 @@ from taskpack.cli._weights_args import (
     read_layout_flags,
     read_merge,
     read_options,
-    read_profile,
+    refuse_unread,
     required,
-    unused,
+    task_profile,
 )
 
 Commands = argparse._SubParsersAction
@@ -164,8 +164,9 @@ def _run_resplit(args: argparse.Namespace) -> int:
     from taskpack.weights.task import task_model
 
     model = read_hf_config(args.hf_ref) if args.hf_ref else None
-    if model is None and args.task is not None:
-        model = task_model(read_profile(args.task))
+    profile = task_profile(args)
+    if model is None and profile is not None:
+        model = task_model(profile)
     source, where = read_layout_flags(args)
     target, _ = required(
         read_layout_flags(args, "to_"), "--to-tp, --to-llm-layers and --to-vit-layers"
@@ -184,36 +185,30 @@ def _run_resplit(args: argparse.Namespace) -> int:
 
 
 def _run_verify(args: argparse.Namespace) -> int:
-    if args.adapter is not None:
-        keep_blas_single()
-    from taskpack.weights import verify_account, verify_equal
-
-    alone = {
-        "--adapter": args.adapter,
-        "--hf-ref": args.hf_ref,
-        "--task": args.task,
-        "--targets": args.targets,
-        "--alpha": args.alpha,
-        "--r": args.r,
-    }
-    needs = "B" if args.b is None else "--adapter"
-    given = [flag for flag, value in alone.items() if value not in (None, [])]
-    if args.b is not None:
-        given = [] if args.adapter else [flag for flag in given if flag != "--hf-ref"]
-    if given:
-        raise unused(", ".join(given), needs)
+    of_adapter = ("task", "targets", "alpha", "r")
     if args.b is None:
-        result = verify_account(args.a, threads=args.threads, partial=args.partial)
-        return report(args, result, f"{args.a}: {result['tensors']} tensors are as written")
+        refuse_unread(args, "B", "adapter", "hf_ref", *of_adapter)
+        return _run_verify_account(args)
     if args.adapter is not None:
         return _run_verify_merge(args)
+    refuse_unread(args, "--adapter", *of_adapter)
+    from taskpack.weights import verify_equal
+
     result = verify_equal(
         args.a, args.b, hf_ref=args.hf_ref, iteration=args.iteration, threads=args.threads
     )
     return report(args, result, f"{args.a} and {args.b}: {result['tensors']} tensors are equal")
 
 
+def _run_verify_account(args: argparse.Namespace) -> int:
+    from taskpack.weights import verify_account
+
+    result = verify_account(args.a, threads=args.threads, partial=args.partial)
+    return report(args, result, f"{args.a}: {result['tensors']} tensors are as written")
+
+
 def _run_verify_merge(args: argparse.Namespace) -> int:
+    keep_blas_single()
     from taskpack.weights import verify_merge
 
     merge = read_merge(args, of_task=False)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_BESIDE = ("vit_tp", "ep", "canonical")
+"""What a layout may have beside its tensor parallel size and its two lists."""
+
 
 def add_dir(
     parser: argparse.ArgumentParser, flag: str, what: str, *, required: bool = True
@@ -136,7 +139,6 @@ class Merge:
 
     targets: Sequence[str]
     lora: Mapping[str, tuple[float | None, float | None]]
-    profile: Profile | None
 
 
 def read_merge(args: argparse.Namespace, *, of_task: bool = True) -> Merge:
@@ -149,14 +151,14 @@ def read_merge(args: argparse.Namespace, *, of_task: bool = True) -> Merge:
     from taskpack.weights.folders import is_peft
 
     said: dict[str, tuple[float | None, float | None]] = {"--alpha and --r": (args.alpha, args.r)}
-    if args.task is None:
-        return Merge(args.targets, said, None)
-    profile = read_profile(args.task)
+    profile = task_profile(args)
+    if profile is None:
+        return Merge(args.targets, said)
     lora = profile.tuning.lora
     targets = args.targets
     if of_task and not targets and not is_peft(args.adapter):
         targets = list(lora.targets)
-    return Merge(targets, {**said, "the profile": (lora.alpha, lora.r)}, profile)
+    return Merge(targets, {**said, "the profile": (lora.alpha, lora.r)})
 
 
 def _buffer(text: str) -> int:
@@ -191,11 +193,19 @@ def _iteration(text: str) -> str:
     raise argparse.ArgumentTypeError(f"{text!r} is not latest, release or a number")
 
 
-def read_profile(task: Path) -> Profile:
-    """Read the profile of a task folder."""
+def task_profile(args: argparse.Namespace) -> Profile | None:
+    """Read the profile of --task; None where the flag is absent."""
+    return read_profile(args) if getattr(args, "task", None) is not None else None
+
+
+def read_profile(args: argparse.Namespace) -> Profile:
+    """Read the profile of the folder that --task names, once a command."""
     from taskpack.profile import load_profile
 
-    return load_profile(task / "profile.yaml")
+    if not hasattr(args, "profile"):
+        args.profile = load_profile(args.task / "profile.yaml")
+    profile: Profile = args.profile
+    return profile
 
 
 def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layout | None, str]:
@@ -203,26 +213,22 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
     from taskpack.weights import Layout
     from taskpack.weights.task import task_layout
 
-    given = {name: getattr(args, f"{prefix}{name}") for name in ("tp", "llm_layers", "vit_layers")}
-    spelled = {name: f"--{prefix}{name}".replace("_", "-") for name in given}
-    besides = [
-        f"--{prefix}{name}".replace("_", "-")
-        for name in ("vit_tp", "ep", "canonical")
-        if getattr(args, f"{prefix}{name}") not in (None, False)
-    ]
-    task = getattr(args, "task", None)
-    if task is not None and not prefix:
-        if besides or any(value is not None for value in given.values()):
+    needed = ("tp", "llm_layers", "vit_layers")
+    spelled = {name: f"--{prefix}{name}".replace("_", "-") for name in needed}
+    values = {name: getattr(args, f"{prefix}{name}") for name in (*needed, *_BESIDE)}
+    given = {n: value for n, value in values.items() if value is not None and value is not False}
+    if getattr(args, "task", None) is not None and not prefix:
+        if given:
             raise ProfileError(
                 "--task and layout flags were both given",
                 where="command line",
                 why="a layout typed twice can differ",
                 fix="give --task alone, or the flags alone",
             )
-        return task_layout(read_profile(task)), f"{task / 'profile.yaml'} (parallel)"
-    missing = [spelled[name] for name, value in given.items() if value is None]
-    if len(missing) == len(given) and not besides:
+        return task_layout(read_profile(args)), f"{args.task / 'profile.yaml'} (parallel)"
+    if not given:
         return None, ""
+    missing = [flag for name, flag in spelled.items() if name not in given]
     if missing:
         raise ProfileError(
             f"{', '.join(missing)} is missing",
@@ -234,21 +240,28 @@ def read_layout_flags(args: argparse.Namespace, prefix: str = "") -> tuple[Layou
         tp_size=given["tp"],
         text=given["llm_layers"],
         vision=given["vit_layers"],
-        vision_tp_size=getattr(args, f"{prefix}vit_tp") or 0,
-        canonical=getattr(args, f"{prefix}canonical"),
-        ep_size=1 if getattr(args, f"{prefix}ep") is None else getattr(args, f"{prefix}ep"),
+        vision_tp_size=given.get("vit_tp", 0),
+        canonical=given.get("canonical", False),
+        ep_size=given.get("ep", 1),
     )
     return layout, ", ".join(spelled.values())
 
 
-def unused(flags: str, without: str) -> ProfileError:
-    """Give the error for flags that have no effect."""
-    return ProfileError(
-        f"{flags} has no effect without {without}",
-        where="command line",
-        why="a flag that is read by nothing may be a different wish",
-        fix=f"add {without}, or leave {flags} out",
-    )
+def refuse_unread(args: argparse.Namespace, without: str, *names: str) -> None:
+    """Refuse flags that have no effect, given what else is there.
+
+    Raises:
+        ProfileError: Some are given.
+    """
+    given = [name for name in names if getattr(args, name) not in (None, [])]
+    if given:
+        flags = ", ".join(f"--{name}".replace("_", "-") for name in given)
+        raise ProfileError(
+            f"{flags} has no effect without {without}",
+            where="command line",
+            why="a flag that is read by nothing may be a different wish",
+            fix=f"add {without}, or leave {flags} out",
+        )
 
 
 def required(found: tuple[Layout | None, str], flags: str) -> tuple[Layout, str]:
@@ -268,11 +281,12 @@ def chosen_ranks(args: argparse.Namespace, layout: Layout) -> frozenset[str] | N
     """Name the rank folders that --ranks, --pp-ranks or --tp-ranks select; None is all."""
     from taskpack.weights.sides import rank_folders, rank_grid
 
+    if args.ranks is None:
+        refuse_unread(args, "--ranks", "world_size")
+    profile = task_profile(args)
     world_size = args.world_size
-    if world_size is not None and args.ranks is None:
-        raise unused("--world-size", "--ranks")
-    if args.task is not None and world_size is None:
-        world_size = read_profile(args.task).world_size
+    if profile is not None and world_size is None:
+        world_size = profile.world_size
     try:
         if args.ranks is not None:
             return rank_folders(layout, args.ranks, world_size=world_size)
@@ -292,7 +306,7 @@ def read_options(args: argparse.Namespace, ranks: frozenset[str] | None = None) 
     """Read the common flags."""
     from taskpack.weights import Options
 
-    task = getattr(args, "task", None)
+    profile = task_profile(args)
     return Options(
         ranks=ranks,
         untie=getattr(args, "untie", False),
@@ -302,5 +316,5 @@ def read_options(args: argparse.Namespace, ranks: frozenset[str] | None = None) 
         pad_vocab=getattr(args, "pad_vocab", False),
         resume=args.resume,
         overwrite=args.overwrite,
-        release=read_profile(task).release if task is not None else None,
+        release=profile.release if profile is not None else None,
     )
