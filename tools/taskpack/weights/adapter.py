@@ -120,8 +120,8 @@ def _b_entry(entry: Entry, r: int) -> Entry:
 
 
 def peft_naming(naming: Naming) -> Naming:
-    """Put peft's prefix in front of a spelling."""
-    return tuple((own, PEFT_PREFIX + other) for own, other in naming)
+    """Put peft's prefix in front of a spelling, and of names that it leaves alone."""
+    return (*((own, PEFT_PREFIX + other) for own, other in naming), ("", PEFT_PREFIX))
 
 
 def module_in_peft(name: str) -> str:
@@ -240,7 +240,7 @@ def _naming_in(infos: Mapping[Address, TensorInfo], config: HfConfig) -> Naming:
     own = naming_of(config.family, [name.removeprefix(PEFT_PREFIX) for name in names])
     if not any(name.startswith(PEFT_PREFIX) for name in names):
         return own
-    return (*peft_naming(own), ("", PEFT_PREFIX))
+    return peft_naming(own)
 
 
 def _saved_modules(

@@ -13,9 +13,9 @@ from taskpack.errors import CheckpointError, raise_collected
 from taskpack.weights.account import ACCOUNT_FILE, Account
 from taskpack.weights.adapter import (
     ADAPTER_FILE,
-    PEFT_PREFIX,
     AdapterSource,
     mm_adapter,
+    module_in_peft,
     peft_adapter,
     peft_naming,
     refuse_several_ranks,
@@ -144,21 +144,13 @@ def lora_to_peft(
         CheckpointError: The adapter is incomplete, or does not fit the model.
         ProfileError: Alpha is unknown or contradicted.
     """
+    check_target(peft_dir, [adapter_dir], overwrite=options.overwrite, resume=options.resume)
     folder = read_mm_folder(adapter_dir, iteration=iteration)
     model = model or model_of(folder)
-    layout = adapter_layout(folder, model, None)
-    r = mm_adapter(folder, model, layout).r
-    alpha = agreed_alpha({**told_by(folder), **lora}, r, where=str(adapter_dir))
-    own = model.family.namings[-1 if old_names else 0]
-    return mm_to_peft(
-        folder,
-        model,
-        peft_dir,
-        layout=layout,
-        alpha=alpha,
-        naming=(*peft_naming(own), ("", PEFT_PREFIX)),
-        options=options,
-    )
+    adapter = mm_adapter(folder, model, adapter_layout(folder, model, None))
+    alpha = agreed_alpha({**told_by(folder), **lora}, adapter.r, where=str(adapter_dir))
+    naming = peft_naming(model.family.namings[-1 if old_names else 0])
+    return _write_peft(adapter, peft_dir, alpha=alpha, naming=naming, options=options)
 
 
 def _refuse_unequal_a(adapter: AdapterSource, *, where: str) -> None:
@@ -204,6 +196,17 @@ def mm_to_peft(
     """
     check_target(peft_dir, [folder.root], overwrite=options.overwrite, resume=options.resume)
     adapter = mm_adapter(folder, model, layout)
+    return _write_peft(adapter, peft_dir, alpha=alpha, naming=naming, options=options)
+
+
+def _write_peft(
+    adapter: AdapterSource,
+    peft_dir: Path,
+    *,
+    alpha: float | None,
+    naming: Naming,
+    options: Options,
+) -> Account:
     stored = hf_side(
         [e for item in adapter.adapted for e in (item.a, item.b)],
         {},
@@ -215,7 +218,7 @@ def mm_to_peft(
     specs = [TensorSpec("", s.name, dtype, s.shape) for s in sorted(stored, key=lambda s: s.name)]
     texts = {}
     if alpha is not None:
-        modules = {s.name.partition(".lora_")[0].removeprefix(PEFT_PREFIX) for s in stored}
+        modules = {module_in_peft(s.name) for s in stored}
         texts[ADAPTER_CONFIG] = peft_config_text(modules, r=adapter.r, alpha=alpha)
     output = Output(
         target=peft_dir,

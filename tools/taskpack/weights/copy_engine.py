@@ -64,6 +64,11 @@ class Written:
     crc: int
 
 
+def worker_count(threads: int) -> int:
+    """Give a number of threads: as told, or for 0 one more than there are processors, up to 8."""
+    return threads or min(8, (os.cpu_count() or 1) + 1)
+
+
 class Files:
     """Descriptors of the files in use, opened once and shared by all threads."""
 
@@ -77,6 +82,12 @@ class Files:
             if (path, flags) not in self._open:
                 self._open[path, flags] = os.open(path, flags)
             return self._open[path, flags]
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close all of them."""
@@ -101,6 +112,17 @@ def read_into(fd: int, view: memoryview, offset: int, path: Path) -> None:
                 fix="let no other program write it, then run the command again",
             )
         view, offset = view[count:], offset + count
+
+
+def read_whole(fd: int, info: TensorInfo) -> Raw:
+    """Read a small tensor into memory, in its own type.
+
+    Raises:
+        CheckpointError: The file ends before.
+    """
+    buffer = bytearray(info.nbytes)
+    read_into(fd, memoryview(buffer), info.offset, info.path)
+    return np.frombuffer(buffer, raw_dtype(info.dtype)).reshape(info.shape)
 
 
 def read_box(fd: int, info: TensorInfo, rows: slice, columns: slice, buffer: memoryview) -> Raw:

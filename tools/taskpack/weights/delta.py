@@ -12,14 +12,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from taskpack.errors import CheckpointError
 from taskpack.weights.adapter import Adapted, AdapterSource, factors_of
-from taskpack.weights.casts import Raw, is_finite, raw_dtype, to_fp32
-from taskpack.weights.copy_engine import Files, read_into
-from taskpack.weights.plan import Job, Target, make_plan
+from taskpack.weights.casts import Raw, is_finite, to_fp32
+from taskpack.weights.copy_engine import Files, read_whole
+from taskpack.weights.plan import Target, make_plan
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import hf_side
 from taskpack.weights.wide import BLOCK, Fp64, Wide
@@ -31,6 +30,8 @@ _KEPT_BYTES = 128 << 20
 class Delta:
     """Adds `scale * B @ A` to the rows of target weights.
 
+    Entering it reads the whole adapter once and checks it; leaving it closes the files.
+
     Args:
         adapter: The adapter.
         chosen: The modules to merge.
@@ -40,7 +41,8 @@ class Delta:
     def __init__(
         self, adapter: AdapterSource, chosen: Sequence[Adapted], scales: Mapping[str, float]
     ) -> None:
-        self.identity = ""
+        self.digest = ""
+        """Digest of the adapter's bytes, once it is entered."""
         self._side = adapter.side
         self._scales = scales
         self._factors = {
@@ -56,16 +58,28 @@ class Delta:
         self._cache: OrderedDict[str, Fp64] = OrderedDict()
         self._wide = Wide()
 
-    def close(self) -> None:
-        """Close the adapter's files."""
-        self._files.close()
-
-    def check(self) -> str:
-        """Read the whole adapter once and give the digest of its bytes.
+    def __enter__(self) -> Delta:
+        """Check the adapter.
 
         Raises:
             CheckpointError: Ranks disagree about a replicated factor, or a value is not finite.
         """
+        try:
+            self.digest = self._check()
+        except BaseException:
+            self._files.close()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._files.close()
+
+    @property
+    def identity(self) -> str:
+        """What decides the result: the adapter's bytes, and each weight's scale."""
+        return f"{self.digest} {sorted((name, self._scales[name]) for name in self._factors)}"
+
+    def _check(self) -> str:
         refuse_differences(self._replicas, threads=1)
         digest = xxhash.xxh3_128()
         for name in sorted(self._where):
@@ -78,8 +92,6 @@ class Delta:
                     fix="use an earlier iteration of the adapter (--iteration)",
                 )
             digest.update(name.encode() + values.tobytes())
-        chosen = sorted((name, self._scales[name]) for name in self._factors)
-        self.identity = f"{digest.hexdigest()} {chosen}"
         return f"xxh3:{digest.hexdigest()}"
 
     def touches(self, target: Target) -> bool:
@@ -157,7 +169,8 @@ class Delta:
         job, target = self._where[name]
         result = np.empty(target.stored.shape, np.float64)
         for move in target.moves:
-            values = self._read(job, move.source)
+            info = job.sources[move.source]
+            values = to_fp32(read_whole(self._files.fd(info.path), info), info.dtype)
             source = slice(move.source_offset, move.source_offset + move.length)
             place = slice(move.target_offset, move.target_offset + move.length)
             if target.axis == 1:
@@ -165,10 +178,3 @@ class Delta:
             else:
                 result[place] = values[source]
         return result
-
-    def _read(self, job: Job, number: int) -> npt.NDArray[np.float32]:
-        info = job.sources[number]
-        buffer = bytearray(info.nbytes)
-        read_into(self._files.fd(info.path), memoryview(buffer), info.offset, info.path)
-        values = np.frombuffer(buffer, raw_dtype(info.dtype)).reshape(info.shape)
-        return to_fp32(values, info.dtype)

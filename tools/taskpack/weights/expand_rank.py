@@ -21,8 +21,8 @@ from taskpack.weights.adapter import (
     peft_adapter,
     refuse_several_ranks,
 )
-from taskpack.weights.casts import Raw, raw_dtype
-from taskpack.weights.copy_engine import Files, read_into
+from taskpack.weights.casts import Raw
+from taskpack.weights.copy_engine import Files, read_whole
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.lora_scale import agreed_alpha
 from taskpack.weights.out_file import TensorSpec
@@ -109,12 +109,14 @@ def _shapes(item: Adapted, r: int) -> dict[str, tuple[int, ...]]:
 
 def _expanded(item: Adapted, infos: dict[str, TensorInfo], old: int, r: int) -> Sequence[Raw]:
     names = item.a.spelled[next(iter(item.a.tensors))]
-    files = Files()
-    try:
-        parts = [_load(infos[name], files) if name in infos else None for name in names]
-        factors = [_load(infos[name], files) if name in infos else None for name in item.b.tensors]
-    finally:
-        files.close()
+    with Files() as files:
+        parts, factors = (
+            [
+                read_whole(files.fd(infos[name].path), infos[name]) if name in infos else None
+                for name in wanted
+            ]
+            for wanted in (names, item.b.tensors)
+        )
     dtype = next(part for part in parts if part is not None).dtype
     a = np.zeros((r, item.base.shape[1]), dtype)
     result = [a] * len(names)
@@ -128,9 +130,3 @@ def _expanded(item: Adapted, infos: dict[str, TensorInfo], old: int, r: int) -> 
             b[:, place] = factor
         result.append(b)
     return result
-
-
-def _load(info: TensorInfo, files: Files) -> Raw:
-    buffer = bytearray(info.nbytes)
-    read_into(files.fd(info.path), memoryview(buffer), info.offset, info.path)
-    return np.frombuffer(buffer, raw_dtype(info.dtype)).reshape(info.shape)

@@ -84,15 +84,11 @@ def export(
         lora=lora,
     )
     model, source = with_saved_modules(model, source, adapter, where=str(adapter_dir))
-    delta = adapter.delta()
-    try:
-        digest = delta.check()
+    output, stored = hf_output(hf_dir, hf_ref, model, dtype=dtype, shard_limit=SHARD_LIMIT)
+    with adapter.delta() as delta:
         if folder is not None:
-            refuse_second_merge(folder, digest)
-        output, stored = hf_output(hf_dir, hf_ref, model, dtype=dtype, shard_limit=SHARD_LIMIT)
+            refuse_second_merge(folder, delta.digest)
         account = run(source, stored, output, dtype=dtype, options=options, change=delta)
-    finally:
-        delta.close()
     return MergeReport.of(account, adapter)
 
 

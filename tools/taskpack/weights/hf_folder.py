@@ -94,16 +94,7 @@ def hf_output(
         single="model.safetensors" if not files else None,
         upright=_are_upright(_reference_tensors(hf_ref, expanded, naming, files), expanded, naming),
     )
-    unplaced = [item.name for item in stored if not item.file]
-    if unplaced or len(files) > len(stored):
-        known = {item.name for item in stored}
-        shown = unplaced or [name for name in files if name not in known]
-        raise CheckpointError(
-            f"the reference folder lists other tensors than the model: {shorten(shown)}",
-            where=str(hf_ref),
-            why="its index decides names and shards of the output",
-            fix="name the folder that the checkpoint was converted from",
-        )
+    _refuse_other_names(stored, files, hf_ref)
     if shard_limit is not None:
         stored = _sharded(stored, DTYPES[dtype].itemsize, shard_limit)
     outs = {
@@ -114,12 +105,7 @@ def hf_output(
         for file, items in sorted(by_file(stored).items())
     }
     if len(outs) > 1 or (hf_ref / INDEX_FILE).is_file():
-        total = sum(prod(item.shape) for item in stored) * DTYPES[dtype].itemsize
-        index = {
-            "metadata": {"total_size": total},
-            "weight_map": {_in_order(item)[0]: item.file for item in sorted(stored, key=_in_order)},
-        }
-        texts[INDEX_FILE] = json.dumps(index, indent=2) + "\n"
+        texts[INDEX_FILE] = _index_text(stored, DTYPES[dtype].itemsize)
     output = Output(
         target=hf_dir,
         outs=outs,
@@ -128,6 +114,27 @@ def hf_output(
         account_of=shard_account,
     )
     return output, stored
+
+
+def _index_text(stored: Sequence[Stored], itemsize: int) -> str:
+    index = {
+        "metadata": {"total_size": sum(prod(item.shape) for item in stored) * itemsize},
+        "weight_map": {_in_order(item)[0]: item.file for item in sorted(stored, key=_in_order)},
+    }
+    return json.dumps(index, indent=2) + "\n"
+
+
+def _refuse_other_names(stored: Sequence[Stored], files: Mapping[str, str], hf_ref: Path) -> None:
+    unplaced = [item.name for item in stored if not item.file]
+    if unplaced or len(files) > len(stored):
+        known = {item.name for item in stored}
+        shown = unplaced or [name for name in files if name not in known]
+        raise CheckpointError(
+            f"the reference folder lists other tensors than the model: {shorten(shown)}",
+            where=str(hf_ref),
+            why="its index decides names and shards of the output",
+            fix="name the folder that the checkpoint was converted from",
+        )
 
 
 def _sharded(stored: list[Stored], itemsize: int, limit: int) -> list[Stored]:

@@ -132,23 +132,19 @@ def lora_merge(
         lora=lora,
     )
     _refuse_saved_modules(adapter, adapter_dir)
-    delta = adapter.delta()
-    try:
-        digest = delta.check()
-        refuse_second_merge(base, digest)
-        dtype = dtype_to_write(source, options)
+    dtype = dtype_to_write(source, options)
+    with adapter.delta() as delta:
+        refuse_second_merge(base, delta.digest)
         record = layout_record(
             model,
             base_layout,
             source,
             dtype=dtype,
             release=options.release,
-            merged={"adapter": digest, "scale": max(adapter.scales.values())},
+            merged={"adapter": delta.digest, "scale": max(adapter.scales.values())},
         )
         output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
         account = run(source, source.stored, output, dtype=dtype, options=options, change=delta)
-    finally:
-        delta.close()
     return MergeReport.of(account, adapter)
 
 

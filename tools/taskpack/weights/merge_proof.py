@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import numpy as np
 from taskpack.errors import CheckFailed, shorten
 from taskpack.weights.adapter_open import open_adapter
 from taskpack.weights.casts import Raw, raw_dtype, to_fp32
-from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_box
+from taskpack.weights.copy_engine import BUFFER_BYTES, Files, read_box, worker_count
 from taskpack.weights.delta import Delta
 from taskpack.weights.folders import is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
@@ -26,7 +25,7 @@ from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said
 from taskpack.weights.mm_checkpoint import mm_source
 from taskpack.weights.mm_folder import read_mm_folder
-from taskpack.weights.plan import Job, Target, make_plan
+from taskpack.weights.plan import Job, Replica, Target, make_plan
 from taskpack.weights.replicas import differing
 from taskpack.weights.run import Side
 from taskpack.weights.tensors import TensorInfo
@@ -98,44 +97,38 @@ def verify_merge(
     merged, _ = _side(merged_dir, model)
     refuse_other_rows(base, merged, a=base_dir, b=merged_dir)
     refuse_other_dtypes(base, merged, where=f"{merged_dir} and {base_dir}")
-    workers = threads or (os.cpu_count() or 1) + 1
-    delta = adapter.delta()
-    files = Files()
-    try:
-        delta.check()
-        plan = make_plan(merged.stored, base.stored, base.infos)
-        touched = [
-            (job, target) for job in plan.jobs for target in job.targets if delta.touches(target)
-        ]
-        names = {target.stored.address for _, target in touched}
-        same = [pair for pair in pairs_of(plan, merged) if pair.address not in names]
-        _refuse_changes([pair.replica for pair in same], merged_dir, base_dir, workers)
+    plan = make_plan(merged.stored, base.stored, base.infos)
+    workers = worker_count(threads)
+    with adapter.delta() as delta, Files() as files:
+        touched = [(job, at) for job in plan.jobs for at in job.targets if delta.touches(at)]
+        names = {at.stored.address for _, at in touched}
+        same = [pair.replica for pair in pairs_of(plan, merged) if pair.address not in names]
+        _refuse_changes(same, merged_dir, base_dir, workers)
         with ThreadPoolExecutor(workers) as pool:
-            deviations = list(
-                pool.map(lambda pair: _deviation(pair[0], pair[1], delta, merged, files), touched)
-            )
-    finally:
-        delta.close()
-        files.close()
-    worst = max(deviations, key=lambda item: item.ulps)
-    if not worst.ulps <= max_ulps:
-        beyond = [item.name for item in deviations if not item.ulps <= max_ulps]
+            found = list(pool.map(lambda pair: _deviation(pair, delta, merged, files), touched))
+    _refuse_deviations(found, max_ulps, where=f"{merged_dir}, {base_dir} and {adapter_dir}")
+    worst = max(found, key=lambda item: item.ulps)
+    return {
+        "targets": len(found),
+        "unchanged": len(merged.stored) - len(found),
+        "max_ulps": worst.ulps,
+        "worst": worst.name,
+        "differing_share": sum(i.differing for i in found) / sum(i.elements for i in found),
+        "equal": True,
+    }
+
+
+def _refuse_deviations(found: Sequence[Deviation], max_ulps: float, *, where: str) -> None:
+    beyond = [item for item in found if not item.ulps <= max_ulps]
+    if beyond:
+        worst = max(beyond, key=lambda item: item.ulps)
         raise CheckFailed(
             f"{len(beyond)} targets are not base plus delta: {worst.name} by {worst.ulps:.3g} units"
             " of last place",
-            where=f"{merged_dir}, {base_dir} and {adapter_dir}",
+            where=where,
             why=f"one rounding makes 0.5; up to {max_ulps:g} was allowed",
             fix="merge again with the right adapter, iteration and alpha, or raise --max-ulps",
         )
-    elements = sum(item.elements for item in deviations)
-    return {
-        "targets": len(touched),
-        "unchanged": len(merged.stored) - len(touched),
-        "max_ulps": worst.ulps,
-        "worst": worst.name,
-        "differing_share": sum(item.differing for item in deviations) / elements,
-        "equal": True,
-    }
 
 
 def _side(folder: Path, model: HfConfig) -> tuple[Side, Layout | None]:
@@ -146,7 +139,7 @@ def _side(folder: Path, model: HfConfig) -> tuple[Side, Layout | None]:
     return side, layout
 
 
-def _refuse_changes(pairs: Sequence[Any], merged: Path, base: Path, workers: int) -> None:
+def _refuse_changes(pairs: Sequence[Replica], merged: Path, base: Path, workers: int) -> None:
     different = sorted({pair.tensor for pair in differing(pairs, threads=workers)})
     if different:
         raise CheckFailed(
@@ -157,7 +150,8 @@ def _refuse_changes(pairs: Sequence[Any], merged: Path, base: Path, workers: int
         )
 
 
-def _deviation(job: Job, target: Target, delta: Delta, merged: Side, files: Files) -> Deviation:
+def _deviation(pair: tuple[Job, Target], delta: Delta, merged: Side, files: Files) -> Deviation:
+    job, target = pair
     info = merged.infos[target.stored.address]
     rows, width = info.shape
     step = max(1, BUFFER_BYTES // info.row_nbytes(0))

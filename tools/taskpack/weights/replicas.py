@@ -34,12 +34,8 @@ def refuse_differences(replicas: Sequence[Replica], *, threads: int) -> None:
 
 def differing(replicas: Sequence[Replica], *, threads: int) -> list[Replica]:
     """Read both places of every replica; give those that are not equal byte for byte."""
-    files = Files()
-    try:
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            equal = list(pool.map(lambda replica: _equal(replica, files), replicas))
-    finally:
-        files.close()
+    with Files() as files, ThreadPoolExecutor(max_workers=threads) as pool:
+        equal = list(pool.map(lambda replica: _equal(replica, files), replicas))
     return [replica for replica, same in zip(replicas, equal, strict=True) if not same]
 
 

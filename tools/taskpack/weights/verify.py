@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from taskpack.errors import CheckFailed, CheckpointError, ProfileError, shorten
 from taskpack.weights.account import ACCOUNT_FILE, shard_account
 from taskpack.weights.adapter import ADAPTER_FILE
+from taskpack.weights.copy_engine import worker_count
 from taskpack.weights.folders import TRACKER_FILE, is_hf
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import hf_source
@@ -47,7 +47,7 @@ def verify_equal(
     refuse_other_rows(*sides, a=a, b=b)
     plan = make_plan(sides[1].stored, sides[0].stored, sides[0].infos)
     pairs = [*plan.replicas, *(pair.replica for pair in pairs_of(plan, sides[1]))]
-    different = differing(pairs, threads=threads or (os.cpu_count() or 1) + 1)
+    different = differing(pairs, threads=worker_count(threads))
     if different:
         names = sorted({pair.tensor for pair in different})
         raise CheckFailed(
@@ -165,7 +165,7 @@ def verify_account(folder: Path, *, threads: int = 0, partial: bool = False) -> 
     if not partial:
         _refuse_gaps(folder, accounts)
     work = [item for account in accounts for item in _accounted(account)]
-    with ThreadPoolExecutor(threads or (os.cpu_count() or 1) + 1) as pool:
+    with ThreadPoolExecutor(worker_count(threads)) as pool:
         digests = list(pool.map(lambda item: _digest(item[1]), work))
     changed = [
         name
