@@ -1,40 +1,16 @@
-"""Progress over input bytes and rows, on a terminal only."""
+"""Progress over input bytes and rows."""
 
 from __future__ import annotations
 
-from types import TracebackType
-
-from tqdm import tqdm
+from taskpack.progress import ByteBar
 
 
-class Meter:
+class Meter(ByteBar):
     """Shows bytes read of all, the time left, and rows per second."""
 
     def __init__(self, total_bytes: int, *, shown: bool = True) -> None:
-        self._bar = tqdm(
-            total=total_bytes,
-            unit="B",
-            unit_scale=True,
-            unit_divisor=1024,
-            disable=None if shown else True,
-            leave=False,
-        )
+        super().__init__(total_bytes, shown=shown)
         self._rows = 0
-
-    def __enter__(self) -> Meter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-
-    def add_bytes(self, count: int) -> None:
-        """Count bytes of the input."""
-        self._bar.update(count)
 
     def add_rows(self, count: int) -> None:
         """Count rows that are dealt with."""

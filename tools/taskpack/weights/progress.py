@@ -5,36 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from types import TracebackType
 
-from tqdm import tqdm
+from taskpack.progress import ByteBar
 
 log = logging.getLogger(__name__)
 
 
-class Progress:
+class Progress(ByteBar):
     """Shows how many of `total` bytes are written."""
 
     def __init__(self, total: int) -> None:
-        self._bar = tqdm(
-            total=total, unit="B", unit_scale=True, unit_divisor=1024, disable=None, leave=False
-        )
+        super().__init__(total)
         self._started = time.monotonic()
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.close()
-
-    def add(self, count: int) -> None:
-        """Count bytes written; any thread may call it."""
-        self._bar.update(count)
 
     def file(self, path: str, size: int) -> None:
         """Name a finished file and its bytes, where there is no terminal to show a bar on."""

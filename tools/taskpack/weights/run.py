@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -14,7 +13,13 @@ from typing import Any
 import xxhash
 
 from taskpack.weights.account import Account, file_account, settle, source_digest
-from taskpack.weights.copy_engine import BUFFER_BYTES, Change, CopyEngine, Written
+from taskpack.weights.copy_engine import (
+    BUFFER_BYTES,
+    Change,
+    CopyEngine,
+    Written,
+    worker_count,
+)
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_dir import OutDir
 from taskpack.weights.out_file import OutFile, TensorKey
@@ -66,7 +71,7 @@ class Options:
     @property
     def workers(self) -> int:
         """Number of copying threads."""
-        return self.threads or min(8, (os.cpu_count() or 1) + 1)
+        return worker_count(self.threads)
 
 
 DEFAULT_OPTIONS = Options()
@@ -195,7 +200,7 @@ def _copy(
             outs,
             dtype=dtype,
             change=change,
-            progress=progress.add,
+            progress=progress.add_bytes,
             buffer_bytes=options.buffer_bytes,
         )
         try:
