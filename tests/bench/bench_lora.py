@@ -100,12 +100,10 @@ def plan_merge(base_dir: Path, adapter_dir: Path) -> None:
     model = model_of(folder)
     source, layout = mm_source(folder, model, None)
     adapter = open_adapter(adapter_dir, model, base_layout=layout)
-    delta = adapter.delta()
-    delta.check()
-    delta.close()
     plan = make_plan(source.stored, source.stored, source.infos)
     check_law(source.stored, source.stored, ())
-    touched = sum(delta.touches(target) for job in plan.jobs for target in job.targets)
+    with adapter.delta() as delta:
+        touched = sum(delta.touches(target) for job in plan.jobs for target in job.targets)
     print(f"{len(plan.jobs)} jobs, {touched} of {len(source.stored)} tensors change")
 
 

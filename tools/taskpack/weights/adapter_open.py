@@ -22,8 +22,10 @@ from taskpack.weights.folders import is_peft
 from taskpack.weights.hf_config import HfConfig
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said, agreed_alpha, told_by
+from taskpack.weights.merge_record import Merged
 from taskpack.weights.mm_folder import MmFolder, check_ranks, infer_layout, read_mm_folder
 from taskpack.weights.peft_config import ADAPTER_CONFIG, PeftConfig, read_peft_config
+from taskpack.weights.rows import Module
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class OpenAdapter:
     def delta(self) -> Delta:
         """Give the math of the merge."""
         return Delta(self.source, self.chosen, self.scales)
+
+    def note(self, digest: str) -> Merged:
+        """Word what the merged weights say of this adapter."""
+        return {"adapter": digest, "scale": max(self.scales.values(), default=1.0)}
 
     def merged_modules(self) -> dict[str, int]:
         """Count the layers of each module that is merged."""
@@ -124,11 +130,12 @@ def adapter_layout(folder: MmFolder, model: HfConfig, base: Layout | None) -> La
         return folder.record.layout
     shown = infer_layout(folder)
     same_stages = base is not None and base.pp_size == shown.pp_size
-    splits = {}
-    for module in ("text", "vision"):
+    splits: dict[Module, PipelineSplit] = {}
+    modules: tuple[Module, ...] = ("text", "vision")
+    for module in modules:
         split = shown.text if module == "text" else shown.vision
         if not split.total:
-            layers = model.dims["layers" if module == "text" else "vision_layers"]
+            layers = model.dims[model.family.layers[module]]
             split = PipelineSplit(((layers, *[0] * (shown.pp_size - 1)),))
             if base is not None and same_stages:
                 split = base.text if module == "text" else base.vision

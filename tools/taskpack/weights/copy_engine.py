@@ -9,32 +9,26 @@ from __future__ import annotations
 
 import os
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from taskpack.errors import CheckpointError
 from taskpack.weights.casts import cast, is_finite, raw_dtype
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import OutFile
 from taskpack.weights.plan import Job, Target
+from taskpack.weights.sink import Sink, WriteBehind, Written
 from taskpack.weights.tensors import TensorInfo
 
 BUFFER_BYTES = 1 << 20
 TURNED_BYTES = 4 << 20
 """Room for the rows of a transposed target: the more of them, the longer the runs of a source."""
-WRITEBACK_BYTES = 32 << 20
-"""After so many bytes of a target the kernel is asked to start writing them to disk; left to
-itself it would begin with the fsync at the end of the file."""
-
 Raw = npt.NDArray[Any]
 
 
@@ -51,17 +45,6 @@ class Change(Protocol):
 
     def change(self, target: Target, first: int, rows: Raw, dtype: str) -> Raw:
         """Take a target, the first row and the rows of a chunk; give the rows to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A finished target tensor."""
-
-    file: str
-    key: str
-    name: str
-    digest: str
-    crc: int
 
 
 def worker_count(threads: int) -> int:
@@ -152,55 +135,6 @@ def read_box(fd: int, info: TensorInfo, rows: slice, columns: slice, buffer: mem
     return np.frombuffer(view, item).reshape(height, width)
 
 
-def write_all(fd: int, view: memoryview | bytes, offset: int, path: Path) -> None:
-    """Write a whole buffer at an offset of an open file.
-
-    Raises:
-        OSError: The system refuses; it names the path.
-    """
-    view = memoryview(view)
-    while len(view):
-        try:
-            count = os.pwrite(fd, view, offset)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(path)) from None
-        view, offset = view[count:], offset + count
-
-
-def start_writeback(fd: int, offset: int, count: int) -> None:
-    """Have the kernel begin to write a range to disk, where the platform can be asked."""
-    if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(fd, offset, count, os.POSIX_FADV_DONTNEED)
-
-
-class _Sink:
-    """Writes one target in order, digesting as it goes."""
-
-    def __init__(self, target: Target, out: OutFile, fd: int, path: Path) -> None:
-        stored = target.stored
-        self.target = target
-        self.out = out
-        self._fd = fd
-        self._path = path
-        self._at = self._handed_over = out.offsets[stored.key, stored.name]
-        self._digest = xxhash.xxh3_128()
-        self._crc = 0
-
-    def write(self, view: memoryview) -> None:
-        self._digest.update(view)
-        if self.out.needs_crc:
-            self._crc = zlib.crc32(view, self._crc)
-        write_all(self._fd, view, self._at, self._path)
-        self._at += len(view)
-        if self._at - self._handed_over >= WRITEBACK_BYTES:
-            start_writeback(self._fd, self._handed_over, self._at - self._handed_over)
-            self._handed_over = self._at
-
-    def done(self) -> Written:
-        stored = self.target.stored
-        return Written(stored.file, stored.key, stored.name, self._digest.hexdigest(), self._crc)
-
-
 class CopyEngine:
     """Runs jobs into laid out files.
 
@@ -232,6 +166,7 @@ class CopyEngine:
         self._local = threading.local()
         self.stop = threading.Event()
         self.files = Files()
+        self._behind: dict[str, WriteBehind] = {}
 
     def run(
         self, jobs: Sequence[Job], done: Callable[[Job, Sequence[Written]], object], *, threads: int
@@ -269,12 +204,14 @@ class CopyEngine:
                 self._progress(len(view))
         return [sink.done() for sink in sinks]
 
-    def _sink(self, target: Target) -> _Sink:
+    def _sink(self, target: Target) -> Sink:
         out = self._outs[target.stored.file]
         path = self._folder / out.path
-        return _Sink(target, out, self.files.fd(path, os.O_RDWR), path)
+        fd = self.files.fd(path, os.O_RDWR)
+        behind = self._behind.setdefault(out.path, WriteBehind(fd))
+        return Sink(target, out, fd, path, behind)
 
-    def _fill(self, job: Job) -> Callable[..., Iterator[tuple[_Sink, memoryview]]]:
+    def _fill(self, job: Job) -> Callable[..., Iterator[tuple[Sink, memoryview]]]:
         if job.turned:
             return self._fill_turned
         return self._fill_rows if job.axis == 0 else self._fill_band
@@ -293,8 +230,8 @@ class CopyEngine:
         return DTYPES[job.sources[0].dtype if job.sources else self._dtype].itemsize
 
     def _fill_rows(
-        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
-    ) -> Iterator[tuple[_Sink, memoryview]]:
+        self, job: Job, sinks: Sequence[Sink], first: int, count: int
+    ) -> Iterator[tuple[Sink, memoryview]]:
         """Gather rows [first, first + count) of the one target from runs of its sources."""
         (sink,) = sinks
         target = sink.target
@@ -316,8 +253,8 @@ class CopyEngine:
         yield sink, self._finish(job, target, first, view)
 
     def _fill_band(
-        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
-    ) -> Iterator[tuple[_Sink, memoryview]]:
+        self, job: Job, sinks: Sequence[Sink], first: int, count: int
+    ) -> Iterator[tuple[Sink, memoryview]]:
         """Read rows of every source once, then cut the columns of each target from them."""
         item = np.dtype(f"u{self._itemsize(job)}")
         widths = [source.shape[1] for source in job.sources]
@@ -343,8 +280,8 @@ class CopyEngine:
             yield sink, self._finish(job, target, first, view)
 
     def _fill_turned(
-        self, job: Job, sinks: Sequence[_Sink], first: int, count: int
-    ) -> Iterator[tuple[_Sink, memoryview]]:
+        self, job: Job, sinks: Sequence[Sink], first: int, count: int
+    ) -> Iterator[tuple[Sink, memoryview]]:
         """Turn rectangles of the sources into rows [first, first + count) of the one target."""
         (sink,) = sinks
         target = sink.target

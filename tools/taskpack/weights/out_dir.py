@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import shutil
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,10 @@ from pathlib import Path
 import xxhash
 
 from taskpack.errors import CheckpointError, HostError, ProfileError
-from taskpack.weights.copy_engine import BUFFER_BYTES, Written, read_into, write_all
+from taskpack.weights.checksums import crc32
+from taskpack.weights.copy_engine import BUFFER_BYTES, read_into
 from taskpack.weights.out_file import OutFile, TensorKey
+from taskpack.weights.sink import Written, write_all
 from taskpack.weights.target import JOURNAL_FILE, partial_of, replaced_of
 
 DIR_MODE = 0o750
@@ -243,7 +244,7 @@ def digest_range(
             view = buffer[: min(len(buffer), size - at)]
             read_into(fd, view, offset + at, path)
             digest.update(view)
-            crc = zlib.crc32(view, crc)
+            crc = crc32(view, crc)
             progress(len(view))
     finally:
         os.close(fd)

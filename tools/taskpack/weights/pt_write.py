@@ -8,10 +8,10 @@ bytes, `version` 3) and APPNOTE 6.3.10 for zip64.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from taskpack.weights.checksums import crc32
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.out_file import Extent, OutFile, TensorKey, TensorSpec
 
@@ -60,7 +60,7 @@ def lay_out_rank_file(path: str, keys: Sequence[str], specs: Sequence[TensorSpec
         extents: list[Extent] = []
         directory = b""
         for record, start in zip(records, starts, strict=True):
-            crc = crcs[record.address] if record.address else zlib.crc32(record.content)
+            crc = crcs[record.address] if record.address else crc32(record.content)
             extents.append((start, record.local_header(start, crc)))
             directory += record.directory_entry(start, crc)
         end = directory + _end_of_directory(len(records), directory_at, len(directory))

@@ -17,7 +17,6 @@ from taskpack.weights.copy_engine import (
     BUFFER_BYTES,
     Change,
     CopyEngine,
-    Written,
     worker_count,
 )
 from taskpack.weights.dtypes import DTYPES
@@ -36,6 +35,7 @@ from taskpack.weights.plan import (
 from taskpack.weights.progress import Progress
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import Stored
+from taskpack.weights.sink import Written
 from taskpack.weights.target import check_space
 from taskpack.weights.tensors import TensorInfo
 
