@@ -323,6 +323,37 @@ def test_an_adapter_is_not_merged_twice(case: Case, tmp_path: Path) -> None:
         assert not (tmp_path / "twice").exists()
 
 
+def test_an_hf_folder_knows_what_was_merged_into_it(case: Case, tmp_path: Path) -> None:
+    layout = case.cut(2, 1)
+    export(case.hf, case.hf, tmp_path / "exported", adapter_dir=case.peft)
+    hf_to_mm(tmp_path / "exported", tmp_path / "mm", layout=layout)
+    mm_to_hf(tmp_path / "mm", tmp_path / "exported", tmp_path / "hf")
+    export(tmp_path / "mm", case.hf, tmp_path / "hf2")
+    peft_to_mm(case.peft, read_hf_config(case.hf), tmp_path / "adapter", layout=layout)
+    notes = [(tmp_path / name / "taskpack_merged.json") for name in ("exported", "hf", "hf2")]
+    assert notes[0].read_text() == notes[1].read_text() == notes[2].read_text()
+    for base, adapter in (
+        ("exported", case.peft),
+        ("hf", tmp_path / "adapter"),
+        ("hf2", case.peft),
+    ):
+        with pytest.raises(CheckpointError, match="already merged"):
+            export(tmp_path / base, case.hf, tmp_path / "twice", adapter_dir=adapter)
+    with pytest.raises(CheckpointError, match="already merged"):
+        lora_merge(tmp_path / "mm", tmp_path / "adapter", tmp_path / "twice")
+    notes[0].write_text('{"adapter": ')
+    with pytest.raises(CheckpointError, match="note about a merged adapter is damaged"):
+        export(tmp_path / "exported", case.hf, tmp_path / "twice", adapter_dir=case.peft)
+
+
+def test_a_reference_folder_does_not_hand_on_what_was_merged_into_it(
+    case: Case, tmp_path: Path
+) -> None:
+    export(case.hf, case.hf, tmp_path / "exported", adapter_dir=case.peft)
+    export(case.hf, tmp_path / "exported", tmp_path / "plain")
+    assert not (tmp_path / "plain" / "taskpack_merged.json").exists()
+
+
 def test_shards_of_an_export_stay_below_the_limit(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from taskpack.weights.account import Account
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import head_and_embedding, hf_output, hf_source
 from taskpack.weights.layout import Layout
+from taskpack.weights.merge_record import Merged, merged_into_hf, merged_into_mm
 from taskpack.weights.mm_checkpoint import (
     layout_record,
     mm_output,
@@ -64,7 +65,14 @@ def hf_to_mm(
     raise_collected(target_faults(config, layout, options, where))
     source, strays = hf_source(hf_dir, config, layout)
     return _write_mm(
-        source, mm_dir, config, layout, options=options, iteration=iteration, strays=strays
+        source,
+        mm_dir,
+        config,
+        layout,
+        options=options,
+        iteration=iteration,
+        strays=strays,
+        merged=merged_into_hf(hf_dir),
     )
 
 
@@ -101,7 +109,7 @@ def mm_to_hf(
         config = untied(config, read)
     source = read(config)
     dtype = dtype_to_write(source, options)
-    output, stored = hf_output(hf_dir, hf_ref, config, dtype=dtype)
+    output, stored = hf_output(hf_dir, hf_ref, config, dtype=dtype, merged=merged_into_mm(folder))
     return run(source, stored, output, dtype=dtype, options=options)
 
 
@@ -141,8 +149,9 @@ def resplit(
     read = partial(_read_mm, folder, layout=source, where=where)
     if options.untie:
         config = untied(config, read)
-    merged = folder.record.merged if folder.record is not None else {}
-    return _write_mm(read(config), out_dir, config, target, options=options, merged=merged)
+    return _write_mm(
+        read(config), out_dir, config, target, options=options, merged=merged_into_mm(folder)
+    )
 
 
 def untied(config: HfConfig, read: Callable[[HfConfig], Side]) -> HfConfig:
@@ -177,7 +186,7 @@ def _write_mm(
     options: Options,
     iteration: str = "release",
     strays: Sequence[str] = (),
-    merged: Mapping[str, str | float] = MappingProxyType({}),
+    merged: Merged = MappingProxyType({}),
 ) -> Account:
     stored = mm_side(
         entries(config.family, config.dims, canonical=layout.canonical, tied=config.tied),

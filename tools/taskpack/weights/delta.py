@@ -42,11 +42,16 @@ class Delta:
         self, adapter: AdapterSource, chosen: Sequence[Adapted], scales: Mapping[str, float]
     ) -> None:
         self.digest = ""
-        """Digest of the adapter's bytes, once it is entered."""
+        """Digest of every factor, the same however they are laid out, once it is entered."""
         self._side = adapter.side
         self._scales = scales
         self._factors = {
             name: factors for item in chosen for name, factors in factors_of(item.base).items()
+        }
+        self._adapted = {
+            name: factors
+            for item in adapter.adapted
+            for name, factors in factors_of(item.base).items()
         }
         everything = [entry for item in adapter.adapted for entry in (item.a, item.b)]
         logical = hf_side(everything, {}, (), single="adapter")
@@ -81,8 +86,8 @@ class Delta:
 
     def _check(self) -> str:
         refuse_differences(self._replicas, threads=1)
-        digest = xxhash.xxh3_128()
-        for name in sorted(self._where):
+        digests = {}
+        for name in self._where:
             values = self._load(name)
             if not np.isfinite(values).all():
                 raise CheckpointError(
@@ -91,8 +96,12 @@ class Delta:
                     why="merging it would spoil every weight it touches",
                     fix="use an earlier iteration of the adapter (--iteration)",
                 )
-            digest.update(name.encode() + values.tobytes())
-        return f"xxh3:{digest.hexdigest()}"
+            digests[name] = xxhash.xxh3_128_digest(values.tobytes())
+        # Per weight: where a fused layout holds one A for q, k and v, others hold it three times.
+        whole = xxhash.xxh3_128()
+        for name, factors in sorted(self._adapted.items()):
+            whole.update(name.encode() + digests[factors.a] + digests[factors.b])
+        return f"xxh3:{whole.hexdigest()}"
 
     def touches(self, target: Target) -> bool:
         """Tell whether a weight has rows with a delta."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,7 +18,8 @@ from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.hf_folder import head_and_embedding, hf_output, hf_source
 from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said
-from taskpack.weights.merge import MergeReport, refuse_second_merge
+from taskpack.weights.merge import MergeReport
+from taskpack.weights.merge_record import merged_into_hf, merged_into_mm, refuse_second_merge
 from taskpack.weights.mm_checkpoint import mm_source
 from taskpack.weights.mm_folder import MmFolder, read_mm_folder
 from taskpack.weights.plan import refuse_other_types
@@ -72,8 +74,10 @@ def export(
         model = untied(model, lambda one: _base(base_dir, folder, one, layout)[0])
     source, base_layout = _base(base_dir, folder, model, layout)
     dtype = dtype_to_write(source, options)
+    merged = merged_into_hf(base_dir) if folder is None else merged_into_mm(folder)
+    lay_out = partial(hf_output, hf_dir, hf_ref, dtype=dtype, shard_limit=SHARD_LIMIT)
     if adapter_dir is None:
-        output, stored = hf_output(hf_dir, hf_ref, model, dtype=dtype, shard_limit=SHARD_LIMIT)
+        output, stored = lay_out(model, merged=merged)
         return run(source, stored, output, dtype=dtype, options=options)
     adapter = open_adapter(
         adapter_dir,
@@ -84,10 +88,9 @@ def export(
         lora=lora,
     )
     model, source = with_saved_modules(model, source, adapter, where=str(adapter_dir))
-    output, stored = hf_output(hf_dir, hf_ref, model, dtype=dtype, shard_limit=SHARD_LIMIT)
     with adapter.delta() as delta:
-        if folder is not None:
-            refuse_second_merge(folder, delta.digest)
+        refuse_second_merge(merged, delta.digest, base=base_dir)
+        output, stored = lay_out(model, merged=adapter.note(delta.digest))
         account = run(source, stored, output, dtype=dtype, options=options, change=delta)
     return MergeReport.of(account, adapter)
 

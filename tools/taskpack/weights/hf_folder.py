@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import MappingProxyType
 
 from taskpack.errors import CheckpointError, shorten
 from taskpack.weights.account import ACCOUNT_FILE, shard_account
 from taskpack.weights.dtypes import DTYPES
 from taskpack.weights.hf_config import HfConfig, read_hf_config
 from taskpack.weights.layout import LAYOUT_FILE, Layout
+from taskpack.weights.merge_record import MERGED_FILE, Merged, note_text
 from taskpack.weights.out_file import TensorSpec
 from taskpack.weights.plan import Address, check_side
 from taskpack.weights.rows import Entry, Naming, entries, naming_of, spell
@@ -63,6 +65,7 @@ def hf_output(
     *,
     dtype: str,
     shard_limit: int | None = None,
+    merged: Merged = MappingProxyType({}),
 ) -> tuple[Output, list[Stored]]:
     """Lay out the shards of a Hugging Face folder as the reference has them.
 
@@ -72,12 +75,13 @@ def hf_output(
         config: The model.
         dtype: Element type.
         shard_limit: Bytes of tensors above which a file is cut; then all are cut anew.
+        merged: The adapter that the weights hold, if any.
 
     Raises:
         CheckpointError: The reference lists other tensors than the model has.
     """
     files, naming = _reference_files(hf_ref, config)
-    texts = {}
+    texts = {MERGED_FILE: note_text(merged)} if merged else {}
     if read_hf_config(hf_ref).tied and not config.tied:
         texts["config.json"] = _untied_config(hf_ref)
         head, embedding = (spell(name, naming) for name in head_and_embedding(config))
@@ -221,6 +225,7 @@ def _reference_files(hf_ref: Path, config: HfConfig) -> tuple[dict[str, str], Na
     return files, naming_of(config.family, files)
 
 
+_OURS = (INDEX_FILE, LAYOUT_FILE, MERGED_FILE)
 _OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 
 
@@ -230,7 +235,7 @@ def side_files(hf_ref: Path) -> dict[str, Path]:
     for path in sorted(hf_ref.rglob("*")):
         relative = path.relative_to(hf_ref)
         hidden_folder = any(part in (".git", ".cache") for part in relative.parts[:-1])
-        ours = path.name in (INDEX_FILE, LAYOUT_FILE) or path.name.endswith(ACCOUNT_FILE)
+        ours = path.name in _OURS or path.name.endswith(ACCOUNT_FILE)
         if path.is_file() and not hidden_folder and not ours and path.suffix not in _OTHER_WEIGHTS:
             found[str(relative)] = path
     return found

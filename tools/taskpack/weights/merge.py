@@ -15,8 +15,9 @@ from taskpack.errors import CheckpointError, shorten
 from taskpack.weights.account import Account
 from taskpack.weights.adapter_open import OpenAdapter, open_adapter
 from taskpack.weights.hf_config import HfConfig
-from taskpack.weights.layout import LAYOUT_FILE, Layout
+from taskpack.weights.layout import Layout
 from taskpack.weights.lora_scale import Said
+from taskpack.weights.merge_record import merged_into_mm, refuse_second_merge
 from taskpack.weights.mm_checkpoint import (
     layout_record,
     mm_output,
@@ -24,7 +25,7 @@ from taskpack.weights.mm_checkpoint import (
     model_of,
     refuse_adapter,
 )
-from taskpack.weights.mm_folder import MmFolder, read_mm_folder
+from taskpack.weights.mm_folder import read_mm_folder
 from taskpack.weights.run import DEFAULT_OPTIONS, Options, dtype_to_write, run
 from taskpack.weights.target import check_target
 
@@ -134,14 +135,14 @@ def lora_merge(
     _refuse_saved_modules(adapter, adapter_dir)
     dtype = dtype_to_write(source, options)
     with adapter.delta() as delta:
-        refuse_second_merge(base, delta.digest)
+        refuse_second_merge(merged_into_mm(base), delta.digest, base=base_dir)
         record = layout_record(
             model,
             base_layout,
             source,
             dtype=dtype,
             release=options.release,
-            merged={"adapter": delta.digest, "scale": max(adapter.scales.values())},
+            merged=adapter.note(delta.digest),
         )
         output = mm_output(out_dir, base_layout, source.stored, dtype=dtype, record=record)
         account = run(source, source.stored, output, dtype=dtype, options=options, change=delta)
@@ -155,20 +156,4 @@ def _refuse_saved_modules(adapter: OpenAdapter, adapter_dir: Path) -> None:
             where=str(adapter_dir),
             why="a head or embedding of its own may change which tensors the checkpoint has",
             fix="use taskpack export, and convert the folder it makes",
-        )
-
-
-def refuse_second_merge(base: MmFolder, digest: str) -> None:
-    """Refuse an adapter that the base's layout file says was merged before.
-
-    Raises:
-        CheckpointError: It is the same adapter.
-    """
-    record = base.record
-    if record is not None and record.merged.get("adapter") == digest:
-        raise CheckpointError(
-            "this adapter is already merged into the base",
-            where=str(base.root / LAYOUT_FILE),
-            why="merging it twice would apply it with twice the scale",
-            fix="name the base weights that training started from",
         )
