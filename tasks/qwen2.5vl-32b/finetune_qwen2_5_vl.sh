@@ -185,6 +185,32 @@ set_arguments() {
   fi
 }
 
+# show_trainable: which modules train, given the profile's freezes and LoRA targets
+show_trainable() {
+  local table
+  if [[ $TUNING == lora ]]; then
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       636,401,664               0  frozen'
+      'vision projector      52,440,320               0  frozen'
+      'text embedding       778,567,680               0  frozen'
+      'text layers       31,206,735,872      59,244,544  LoRA on linear_qkv linear_proj linear_fc1 linear_fc2'
+      'text output          778,572,800               0  frozen'
+    )
+  else
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       636,401,664               0  frozen'
+      'vision projector      52,440,320               0  frozen'
+      'text embedding       778,567,680     778,567,680  full'
+      'text layers       31,206,735,872  31,206,735,872  full'
+      'text output          778,572,800     778,572,800  full'
+    )
+  fi
+  note "tuning: $TUNING"
+  printf '  %s\n' "${table[@]}" >&2
+}
+
 # check_start: everything that a real start needs on this node
 check_start() {
   check_checkout "$TASK/model.json" "$TASK/data.json"
@@ -236,6 +262,7 @@ main() {
     return
   fi
   stop_on_problems
+  show_trainable
   launch "${start[@]}"
 }
 

@@ -182,6 +182,32 @@ set_arguments() {
   fi
 }
 
+# show_trainable: which modules train, given the profile's freezes and LoRA targets
+show_trainable() {
+  local table
+  if [[ $TUNING == lora ]]; then
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,975,680               0  frozen'
+      'vision projector      36,708,608               0  frozen'
+      'text embedding       311,164,928               0  frozen'
+      'text layers        2,774,771,712      13,197,312  LoRA on linear_qkv linear_proj linear_fc1 linear_fc2'
+      'text output                2,048               0  frozen'
+    )
+  else
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,975,680               0  frozen'
+      'vision projector      36,708,608               0  frozen'
+      'text embedding       311,164,928     311,164,928  full'
+      'text layers        2,774,771,712   2,774,771,712  full'
+      'text output                2,048           2,048  full'
+    )
+  fi
+  note "tuning: $TUNING"
+  printf '  %s\n' "${table[@]}" >&2
+}
+
 # check_start: everything that a real start needs on this node
 check_start() {
   check_checkout "$TASK/model.json" "$TASK/data.json"
@@ -233,6 +259,7 @@ main() {
     return
   fi
   stop_on_problems
+  show_trainable
   launch "${start[@]}"
 }
 

@@ -182,6 +182,32 @@ set_arguments() {
   fi
 }
 
+# show_trainable: which modules train, given the profile's freezes and LoRA targets
+show_trainable() {
+  local table
+  if [[ $TUNING == lora ]]; then
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,975,680               0  frozen'
+      'vision projector      44,574,464               0  frozen'
+      'text embedding       544,997,376               0  frozen'
+      'text layers        6,525,618,176      17,776,640  LoRA on linear_qkv linear_proj linear_fc1 linear_fc2'
+      'text output          545,000,960               0  frozen'
+    )
+  else
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,975,680               0  frozen'
+      'vision projector      44,574,464               0  frozen'
+      'text embedding       544,997,376     544,997,376  full'
+      'text layers        6,525,618,176   6,525,618,176  full'
+      'text output          545,000,960     545,000,960  full'
+    )
+  fi
+  note "tuning: $TUNING"
+  printf '  %s\n' "${table[@]}" >&2
+}
+
 # check_start: everything that a real start needs on this node
 check_start() {
   check_checkout "$TASK/model.json" "$TASK/data.json"
@@ -234,6 +260,7 @@ main() {
     return
   fi
   stop_on_problems
+  show_trainable
   launch "${start[@]}"
 }
 

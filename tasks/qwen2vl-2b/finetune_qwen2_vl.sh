@@ -182,6 +182,32 @@ set_arguments() {
   fi
 }
 
+# show_trainable: which modules train, given the profile's freezes and LoRA targets
+show_trainable() {
+  local table
+  if [[ $TUNING == lora ]]; then
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,183,360               0  frozen'
+      'vision projector      34,087,936               0  frozen'
+      'text embedding       233,373,696               0  frozen'
+      'text layers        1,310,339,072       8,200,192  LoRA on linear_qkv linear_proj linear_fc1 linear_fc2'
+      'text output                1,536               0  frozen'
+    )
+  else
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,183,360               0  frozen'
+      'vision projector      34,087,936               0  frozen'
+      'text embedding       233,373,696     233,373,696  full'
+      'text layers        1,310,339,072   1,310,339,072  full'
+      'text output                1,536           1,536  full'
+    )
+  fi
+  note "tuning: $TUNING"
+  printf '  %s\n' "${table[@]}" >&2
+}
+
 # check_start: everything that a real start needs on this node
 check_start() {
   check_checkout "$TASK/model.json" "$TASK/data.json"
@@ -233,6 +259,7 @@ main() {
     return
   fi
   stop_on_problems
+  show_trainable
   launch "${start[@]}"
 }
 

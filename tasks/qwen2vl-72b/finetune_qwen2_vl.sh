@@ -189,6 +189,32 @@ set_arguments() {
   fi
 }
 
+# show_trainable: which modules train, given the profile's freezes and LoRA targets
+show_trainable() {
+  local table
+  if [[ $TUNING == lora ]]; then
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,183,360               0  frozen'
+      'vision projector      68,173,312               0  frozen'
+      'text embedding     1,245,708,288               0  frozen'
+      'text layers       70,214,778,880      89,538,560  LoRA on linear_qkv linear_proj linear_fc1 linear_fc2'
+      'text output        1,245,716,480               0  frozen'
+    )
+  else
+    table=(
+      'module                parameters       trainable  how'
+      'vision encoder       631,183,360               0  frozen'
+      'vision projector      68,173,312               0  frozen'
+      'text embedding     1,245,708,288   1,245,708,288  full'
+      'text layers       70,214,778,880  70,214,778,880  full'
+      'text output        1,245,716,480   1,245,716,480  full'
+    )
+  fi
+  note "tuning: $TUNING"
+  printf '  %s\n' "${table[@]}" >&2
+}
+
 # check_start: everything that a real start needs on this node
 check_start() {
   check_checkout "$TASK/model.json" "$TASK/data.json"
@@ -240,6 +266,7 @@ main() {
     return
   fi
   stop_on_problems
+  show_trainable
   launch "${start[@]}"
 }
 

@@ -37,6 +37,16 @@ stub_training() {
   diff <(printf '%s\n' "${words[@]:1}") "$CALLS/torchrun"
 }
 
+@test "a start says first which modules train" {
+  run -0 --separate-stderr finetune
+  [[ $stderr == *"tuning: lora"* ]]
+  [[ $stderr =~ text\ layers\ +[0-9,]+\ +[0-9,]+\ +LoRA\ on ]]
+  TUNING=full run -0 --separate-stderr finetune
+  [[ $stderr == *"tuning: full"* ]]
+  [[ $stderr =~ vision\ encoder\ +[0-9,]+\ +0\ +frozen ]]
+  [[ $stderr != *"LoRA on"* ]]
+}
+
 @test "a failing torchrun gives its exit status, with the log kept" {
   stub torchrun 'echo out; echo err >&2; exit 37'
   run -37 --separate-stderr finetune

@@ -10,6 +10,7 @@ from taskpack import __version__
 from taskpack.profile import Profile, Release
 from taskpack.profile.checks import check_profile
 from taskpack.profile.faults import Fault
+from taskpack.profile.parameters import modules
 from taskpack.render.engine import number
 from taskpack.render.environment import meaning
 from taskpack.render.flags import argument_groups, lora_arguments
@@ -51,6 +52,7 @@ def task_context(profile: Profile, release: Release) -> dict[str, Any]:
         "bridged": profile.hf.online and profile.resume.iteration is None,
         "view": isinstance(profile.resume.iteration, int),
         "no_lora": _no_lora(profile),
+        "trainable": {mode: trainable_table(profile, mode) for mode in ("lora", "full")},
         "text_recompute": _recompute(profile, trains=True),
         "vision_recompute": _recompute(profile, trains="vision" not in profile.train.freeze),
     }
@@ -84,6 +86,23 @@ def layout_lines(profile: Profile) -> tuple[str, ...]:
         "canonical": profile.tuning.lora.canonical,
     }
     return tuple(f'  "{key}": {json.dumps(value)},' for key, value in values.items())
+
+
+def trainable_table(profile: Profile, mode: str) -> tuple[str, ...]:
+    """Line up which modules train, and how, for a launcher to print before it starts.
+
+    Args:
+        profile: The checked profile.
+        mode: `full` or `lora`.
+    """
+    rows = [("module", "parameters", "trainable", "how")]
+    rows += [
+        (module.name, f"{module.parameters:,}", f"{module.trainable:,}", module.how)
+        for module in modules(profile, mode)
+    ]
+    return tuple(
+        f"{name:<16}  {size:>14}  {trained:>14}  {how}" for name, size, trained, how in rows
+    )
 
 
 def _settings(profile: Profile) -> tuple[Setting, ...]:
