@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from taskpack.data.array_chunks import Chunk
 from taskpack.data.draft import Row
 from taskpack.data.findings import Finding
-from taskpack.data.json_rows import RawRow, parsed
+from taskpack.data.json_rows import RawRow, array_rows, parsed
 from taskpack.data.rows import RowReader
 
-BATCH_ROWS = 512
-BATCH_CHARACTERS = 1 << 20
+_loads: Callable[[str | bytes], Any] = json.loads
+"""Only trusted where every row turns out good: orjson takes a number of 65 bits for a float."""
+with suppress(ImportError):
+    from orjson import loads as _loads
+
+Result = tuple[Row, bytes] | list[Finding]
+"""A good row and its JSON, or everything that is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,78 +28,147 @@ class Batch:
     """Rows of one file that follow each other."""
 
     reader: RowReader
-    number: int
-    """Number of the first row in the whole conversion."""
-    rows: list[RawRow]
+    file: int
+    """Number of the file among the inputs."""
+    rows: list[RawRow] | Chunk
     stop_at_damage: bool
 
 
 @dataclass(slots=True)
 class Done:
-    """What became of a batch."""
+    """What became of a batch. Rows are counted from its first one until `place` is called."""
 
     file: str
-    rows: list[tuple[int, bytes]] = field(default_factory=list)
-    """Number and JSON of each good row."""
+    origin: int = 0
+    """What the first row's number is counted from in findings."""
+    rows: list[bytes] = field(default_factory=list)
+    """JSON of each good row, without its head where it has no name."""
+    numbers: list[int] = field(default_factory=list)
+    """The number of each of them in the batch."""
+    nameless: set[int] = field(default_factory=set)
+    """Numbers of those that have no name."""
     findings: list[list[Finding]] = field(default_factory=list)
     """Faults of each bad row."""
-    repairs: list[str] = field(default_factory=list)
+    repairs: list[tuple[int, str]] = field(default_factory=list)
+    """Number of a row, and what was repaired in it."""
     read: int = 0
     text_only: int = 0
     with_system: int = 0
     extracted: int = 0
     last: RawRow | None = None
-    """The last good row."""
-    last_id: str = ""
+    """The last good row, of which only the id is kept."""
     damage: RawRow | None = None
     """The row that could not be read, when the batch stops there."""
+    cut_wrongly: bool = False
+    """True when the chunk is no list of rows: nothing of it counts."""
+
+    def place(self, first: int) -> None:
+        """Count rows in findings from the start of the file.
+
+        Args:
+            first: Number of the batch's first row in its file.
+        """
+        shift = first - self.origin
+        if shift == 0:
+            return
+        self.origin = first
+        self.findings = [
+            [replace(finding, row=finding.row + shift) for finding in findings]
+            for findings in self.findings
+        ]
+        self.repairs = [(number + shift, text) for number, text in self.repairs]
+        self.last = self.last and self.last._replace(number=self.last.number + shift)
+        self.damage = self.damage and self.damage._replace(number=self.damage.number + shift)
 
 
 def convert_batch(batch: Batch) -> Done:
     """Convert the rows of a batch."""
     reader = batch.reader
+    if not isinstance(batch.rows, Chunk):
+        return _convert_rows(reader, batch.rows, stop_at_damage=batch.stop_at_damage)
+    before = reader.place.extracted.files
+    done = _convert_sound(reader, batch.rows)
+    if done is not None:
+        return done
+    reader.place.extracted.files = before
+    rows = list(array_rows(batch.rows.window()))
+    if any(raw.fault for raw in rows):
+        return Done(reader.file, cut_wrongly=True)
+    return _convert_rows(reader, rows, stop_at_damage=batch.stop_at_damage)
+
+
+def _convert_sound(reader: RowReader, chunk: Chunk) -> Done | None:
+    """Convert a chunk in which every row is good; None when one is not."""
+    try:
+        values = _loads(chunk.array)
+    except (ValueError, RecursionError):
+        return None
+    rows = (RawRow(number, value, 0, 0) for number, value in enumerate(values))
+    done = _convert_rows(reader, rows, stop_at_damage=False)
+    return None if done.findings else done
+
+
+def _convert_rows(reader: RowReader, rows: Iterable[RawRow], *, stop_at_damage: bool) -> Done:
     done = Done(reader.file)
     before = reader.place.extracted.files
-    for number, text in enumerate(batch.rows, batch.number):
-        raw = parsed(text)
-        if raw.fault and batch.stop_at_damage:
+    for number, text in enumerate(rows):
+        if number == 0:
+            done.origin = text.number
+        raw = _quickly_parsed(text) if text.unparsed else text
+        if raw.fault and stop_at_damage:
             done.damage = raw
             break
         done.read += 1
-        _convert(reader, raw, number, done)
-    if done.last is not None:
+        extracted = reader.place.extracted.files
+        if not _keep(reader, raw, number, done):
+            reader.place.extracted.files = extracted
+            _reread(reader, text, number, done)
+    if done.last is not None and isinstance(done.last.value, dict):
         # the row itself need not travel between processes
-        done.last = done.last._replace(value={"id": done.last_id})
+        done.last = done.last._replace(value={"id": done.last.value.get("id")})
     done.extracted = reader.place.extracted.files - before
     return done
 
 
-def _convert(reader: RowReader, raw: RawRow, number: int, done: Done) -> None:
-    row = reader.read(raw, number)
-    if not isinstance(row, Row):
-        done.findings.append(row)
-        return
+def _quickly_parsed(raw: RawRow) -> RawRow:
     try:
-        done.rows.append((number, row.encode()))
-    except UnicodeEncodeError as error:
-        done.findings.append(reader.unwritable(raw, error))
-        return
+        return raw._replace(value=_loads(str(raw.value)), unparsed=False)
+    except (ValueError, RecursionError):
+        return parsed(raw)
+
+
+def _keep(reader: RowReader, raw: RawRow, number: int, done: Done) -> bool:
+    """Keep a good row; False for any other."""
+    row = reader.read(raw)
+    if not isinstance(row, Row):
+        return False
+    try:
+        done.rows.append(row.encode())
+    except UnicodeEncodeError:
+        return False
+    done.numbers.append(number)
+    if row.id is None:
+        done.nameless.add(number)
     done.text_only += not row.images and not row.videos
-    done.with_system += row.has_system
-    done.last, done.last_id = raw, row.id
+    done.with_system += row.turns[0][0] == "system"
+    done.last = raw
     if reader.repaired:
-        done.repairs.append(f"{reader.file} row {raw.number}: {reader.repaired}")
+        done.repairs.append((raw.number, reader.repaired))
+    return True
 
 
-def batches(rows: Iterable[RawRow]) -> Iterator[list[RawRow]]:
-    """Cut rows into batches; one long row makes a batch of its own."""
-    held: list[RawRow] = []
-    size = 0
-    for raw in rows:
-        held.append(raw)
-        size += len(raw.value) if isinstance(raw.value, str) else BATCH_CHARACTERS // BATCH_ROWS
-        if len(held) == BATCH_ROWS or size >= BATCH_CHARACTERS:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+def _reread(reader: RowReader, text: RawRow, number: int, done: Done) -> None:
+    """Read a row that looked bad as the parser of the standard library sees it."""
+    raw = parsed(text)
+    extracted = reader.place.extracted.files
+    if text.unparsed and _keep(reader, raw, number, done):
+        return
+    reader.place.extracted.files = extracted
+    row = reader.read(raw)
+    if isinstance(row, Row):
+        try:
+            row.encode()
+        except UnicodeEncodeError as error:
+            row = reader.unwritable(raw, error)
+    assert isinstance(row, list)
+    done.findings.append(row)

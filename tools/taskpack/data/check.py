@@ -12,15 +12,14 @@ from typing import IO
 
 import numpy as np
 
-from taskpack.data.batch import batches
 from taskpack.data.check_row import CheckBatch, CheckedBatch, Judged, Limits, judge_batch
 from taskpack.data.check_set import SetProblem, judge_set, network_note
 from taskpack.data.findings import Finding, Findings
 from taskpack.data.images import need_pillow
 from taskpack.data.json_rows import RawRow
-from taskpack.data.pool import choose_workers, run_ordered
+from taskpack.data.pool import Ordered, choose_workers
 from taskpack.data.progress import Meter
-from taskpack.data.sources import BYTE_ORDER_MARK, expand_inputs, read_rows
+from taskpack.data.sources import BYTE_ORDER_MARK, batches, expand_inputs, read_rows
 from taskpack.data.tokens import ESTIMATE, text_counter
 from taskpack.data.trainer import Columns
 from taskpack.profile import Profile
@@ -157,7 +156,7 @@ def check(
         bad_out = stack.enter_context(options.bad_out.open("w")) if options.bad_out else None
         meter = stack.enter_context(Meter(total))
         work = _batches(files, limits, meter, texts=workers > 0, with_rows=bad_out is not None)
-        for result in run_ordered(judge_batch, work, workers):
+        for _, result in Ordered(judge_batch, work, workers):
             _take(report, result, bad_out, limits, visit)
             ids.extend(result.ids)
             bad += result.bad

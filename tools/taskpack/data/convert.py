@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 
-from taskpack.data.batch import Batch, Done, batches, convert_batch
+from taskpack.data.batch import Done, convert_batch
+from taskpack.data.draft import named
+from taskpack.data.feed import Feed
 from taskpack.data.findings import Finding, Findings
 from taskpack.data.formats import Format
-from taskpack.data.json_rows import RawRow
 from taskpack.data.media import Extracted, MediaPlace
 from taskpack.data.outputs import Outputs, check_outputs, output_paths
-from taskpack.data.pool import choose_workers, run_ordered, without_collector
+from taskpack.data.pool import Ordered, choose_workers, without_collector
 from taskpack.data.probe import FileForm, probe_files
 from taskpack.data.progress import Meter
 from taskpack.data.resume import (
@@ -27,7 +27,7 @@ from taskpack.data.resume import (
     restore_findings,
 )
 from taskpack.data.rows import Media, RowReader
-from taskpack.data.sources import broken, expand_inputs, read_rows
+from taskpack.data.sources import Pieces, broken, expand_inputs, read_rows
 from taskpack.errors import DatasetError, ProfileError, TaskpackError
 
 
@@ -238,9 +238,14 @@ class _Run:
         saved = self.done_rows
         resumable = not self.options.shuffle and self.options.on_bad is not OnBad.LIST
         with Meter(total) as meter, without_collector():
-            work = self._batches(forms, meter, texts=workers > 0)
-            for done in run_ordered(convert_batch, work, workers):
-                self._take(done, outputs)
+            feed = self._feed(forms, meter, texts=workers > 0)
+            ordered = Ordered(convert_batch, feed, workers)
+            for batch, done in ordered:
+                if done.cut_wrongly:
+                    feed.reject(batch, ordered.take_back())
+                    continue
+                feed.place(batch, done)
+                self._take(done, outputs, feed.row - done.read)
                 last = done.last or last
                 if done.damage:
                     raise broken(done.file, done.damage, last)
@@ -249,33 +254,29 @@ class _Run:
                     self._save_point(outputs)
                     saved = self.account.read
 
-    def _batches(self, forms: Sequence[FileForm], meter: Meter, *, texts: bool) -> Iterator[Batch]:
+    def _feed(self, forms: Sequence[FileForm], meter: Meter, *, texts: bool) -> Feed:
         start, stop = self._bounds(forms)
-        start += self.done_rows
-        stop_at_damage = self.options.on_bad is OnBad.FAIL
-        first = 0
-        for form in forms:
-            counted = _Counted(read_rows(form.path, meter, texts=texts))
-            rows = islice(counted, max(start - first, 0), None if stop is None else stop - first)
-            number = max(start, first)
-            reader = self._reader(form)
-            for held in batches(rows):
-                yield Batch(reader, number, held, stop_at_damage)
-                number += len(held)
-            first += counted.count
-            if stop is not None and first >= stop:
-                return
+        pieces = [Pieces(form.path, meter, texts=texts) for form in forms]
+        readers = [self._reader(form) for form in forms]
+        return Feed(
+            pieces,
+            readers,
+            start + self.done_rows,
+            stop,
+            stop_at_damage=self.options.on_bad is OnBad.FAIL,
+        )
 
-    def _take(self, done: Done, outputs: Outputs) -> None:
+    def _take(self, done: Done, outputs: Outputs, first: int) -> None:
         account = self.account
-        for number, row in done.rows:
-            outputs.add(row, number)
+        for number, row in zip(done.numbers, done.rows, strict=True):
+            whole = named(first + number, row) if number in done.nameless else row
+            outputs.add(whole, first + number)
         for findings in done.findings:
             account.found.add(findings)
             for finding in findings:
                 self.report(finding)
-        for repair in done.repairs:
-            self.tell(repair)
+        for number, repair in done.repairs:
+            self.tell(f"{done.file} row {number}: {repair}")
         account.read += done.read
         account.text_only += done.text_only
         account.with_system += done.with_system
@@ -295,19 +296,6 @@ class _Run:
         root = self.options.media_root or form.path.parent
         place = MediaPlace(root, self.options.relative_to or root, self.extracted)
         return RowReader(str(form.path), form.form, place, form.media, self.options.fix)
-
-
-class _Counted:
-    """Counts the rows that pass."""
-
-    def __init__(self, rows: Iterator[RawRow]) -> None:
-        self._rows = rows
-        self.count = 0
-
-    def __iter__(self) -> Iterator[RawRow]:
-        for raw in self._rows:
-            self.count += 1
-            yield raw
 
 
 def convert_llava(

@@ -119,14 +119,19 @@ _READERS: dict[Format, Callable[[Value, Draft], None]] = {
 
 def _first(value: Value, keys: tuple[str, ...]) -> tuple[str, Any]:
     for key in keys:
-        if value.get(key) is not None:
-            return key, value[key]
-    return keys[0], value.get(keys[0])
+        found = value.get(key)
+        if found is not None:
+            return key, found
+    return keys[0], None
 
 
 def _media(value: Value, draft: Draft, *, images: tuple[str, ...], videos: tuple[str, ...]) -> None:
-    draft.images += _listed(*_first(value, images), draft)
-    draft.videos += _listed(*_first(value, videos), draft)
+    for keys, found in ((images, draft.images), (videos, draft.videos)):
+        source = value.get(keys[0])
+        if type(source) is str and source:  # nearly every row of nearly every file
+            found.append(source)
+        else:
+            found += _listed(*_first(value, keys), draft)
     if _UNREAD.isdisjoint(value):
         return
     if value.get("audios") or value.get("audio"):

@@ -51,21 +51,25 @@ def parsed(raw: RawRow) -> RawRow:
     return _line(str(raw.value), raw.number, raw.line, raw.byte)
 
 
-def array_rows(window: TextWindow, *, texts: bool = False) -> Iterator[RawRow]:
-    """Yield the elements of an array.
+def array_rows(
+    window: TextWindow, *, texts: bool = False, inside: bool = False
+) -> Iterator[RawRow]:
+    """Yield the elements of an array, numbered from 0.
 
     Args:
         window: Stands in front of the array's bracket.
         texts: True yields their texts, unparsed.
+        inside: True when the window stands in the array already, behind one of its commas.
     """
-    window.skip_space()
-    window.at += 1
+    if not inside:
+        window.skip_space()
+        window.at += 1
     number = 0
     comma = True
     while True:
         char = window.skip_space()
         window.mark()
-        if char == "]" and (number == 0 or not comma):
+        if char == "]" and (not comma or (number == 0 and not inside)):
             window.at += 1
             yield from _nothing_behind(window, number)
             return

@@ -73,10 +73,12 @@ class MediaPlace:
     base: Path
     extracted: Extracted
     _root: str = field(init=False)
+    _below: str = field(init=False)
     _same: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_root", os.path.normpath(self.root.absolute()))
+        object.__setattr__(self, "_below", self._root.rstrip("/") + "/")
         object.__setattr__(self, "_same", self._root == os.path.normpath(self.base.absolute()))
 
     def path(self, source: object, kind: str, draft: Draft) -> str | None:
@@ -96,8 +98,8 @@ class MediaPlace:
             # pathlib would take a third of the time of a conversion
             full = os.path.normpath(os.path.join(self._root, name))  # noqa: PTH118
         else:
-            full = f"{self._root}/{name}"
-        if full != self._root and not full.startswith(self._root.rstrip("/") + "/"):
+            full = self._below + name
+        if full != self._root and not full.startswith(self._below):
             draft.fault(f"outside_{kind}", f"{kind} {_short(name)!r} leaves {self.root}")
             return None
         if not os.path.isfile(full):  # noqa: PTH113

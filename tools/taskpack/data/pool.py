@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import TypeVar
+from itertools import islice
+from typing import Generic, TypeVar
 
 from taskpack.errors import HostError
 
@@ -32,36 +33,59 @@ def choose_workers(asked: int | None, input_bytes: int) -> int:
     return min(MOST_WORKERS, os.cpu_count() or 1) if input_bytes >= WORTH_BYTES else 0
 
 
-def run_ordered(
-    work: Callable[[Item], Result], items: Iterable[Item], workers: int
-) -> Iterator[Result]:
-    """Yield `work(item)` of each item, in order.
+class Ordered(Generic[Item, Result]):
+    """Items and their results, in order; a bounded number of items is on its way.
 
-    Raises:
-        HostError: A process was killed, usually for want of memory.
+    Args:
+        work: What is done with each.
+        items: Asked for the next item whenever there is room, also after it had none.
+        workers: Processes to start; 0 does the work in this one.
     """
-    if workers == 0:
-        yield from map(work, items)
-        return
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker)
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) > workers * _WAITING_PER_WORKER:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    except BrokenProcessPool:
-        raise HostError(
-            "a worker process was killed",
-            where="this host",
-            why="the system kills processes when it runs out of memory",
-            fix="use fewer: --workers 1, or 0 for none",
-        ) from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+    def __init__(self, work: Callable[[Item], Result], items: Iterator[Item], workers: int) -> None:
+        self._work = work
+        self._items = items
+        self._workers = workers
+        self._waiting: deque[tuple[Item, Future[Result]]] = deque()
+
+    def __iter__(self) -> Iterator[tuple[Item, Result]]:
+        """Yield each item with its result.
+
+        Raises:
+            HostError: A process was killed, usually for want of memory.
+        """
+        if self._workers == 0:
+            yield from ((item, self._work(item)) for item in self._items)
+            return
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(self._workers, mp_context=context, initializer=_start_worker)
+        most = self._workers * _WAITING_PER_WORKER
+        try:
+            while True:
+                room = max(0, most - len(self._waiting))
+                for item in islice(self._items, room):
+                    self._waiting.append((item, pool.submit(self._work, item)))
+                if not self._waiting:
+                    return
+                item, future = self._waiting.popleft()
+                yield item, future.result()
+        except BrokenProcessPool:
+            raise HostError(
+                "a worker process was killed",
+                where="this host",
+                why="the system kills processes when it runs out of memory",
+                fix="use fewer: --workers 1, or 0 for none",
+            ) from None
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def take_back(self) -> list[Item]:
+        """Give up the results that were not yielded yet, and return their items."""
+        items = [item for item, _ in self._waiting]
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting.clear()
+        return items
 
 
 def _start_worker() -> None:

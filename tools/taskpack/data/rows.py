@@ -38,13 +38,8 @@ class RowReader:
     repaired: str = ""
     """What was repaired in the last row."""
 
-    def read(self, raw: RawRow, number: int) -> Row | list[Finding]:
-        """Convert one row.
-
-        Args:
-            raw: The row as the file holds it.
-            number: Its number in the whole conversion, which names it when it has no id.
-        """
+    def read(self, raw: RawRow) -> Row | list[Finding]:
+        """Convert one row as the file holds it."""
         self.repaired = ""
         if raw.fault:
             return self._findings(raw, None, [("broken_json", raw.fault)])
@@ -61,9 +56,9 @@ class RowReader:
         self._judge_markers(draft)
         images = self._paths(draft, draft.images, "image") if draft.images else []
         videos = self._paths(draft, draft.videos, "video") if draft.videos else []
-        row_id = f"row-{number}" if raw_id is None else str(raw_id)
+        row_id = None if raw_id is None else str(raw_id)
         if draft.faults:
-            return self._findings(raw, None if raw_id is None else row_id, draft.faults)
+            return self._findings(raw, row_id, draft.faults)
         return Row(row_id, images, draft.turns, videos if self.media is Media.VIDEOS else None)
 
     def unwritable(self, raw: RawRow, error: UnicodeEncodeError) -> list[Finding]:
@@ -111,7 +106,7 @@ class RowReader:
 def _judge_order(draft: Draft) -> None:
     """Name the order of turns that the trainer would drop; a system turn may come first."""
     roles = [role for role, _ in draft.turns]
-    if alternates(roles[1:] if roles[:1] == ["system"] else roles):
+    if alternates(roles) or (roles[:1] == ["system"] and alternates(roles[1:])):
         return
     if any(fault.kind in ("bad_turns", "wrong_type") for fault in draft.faults):
         return

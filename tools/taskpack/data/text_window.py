@@ -15,18 +15,20 @@ class TextWindow:
 
     Args:
         stream: The bytes, read forward only.
+        byte: Offset of its first byte in the file.
+        line: Line of that byte.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], *, byte: int = 0, line: int = 1) -> None:
         self._stream = stream
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
         self._marked = 0
         self.text = ""
         self.at = 0
         """Position in `text` up to which everything is dealt with."""
-        self.byte = 0
+        self.byte = byte
         """Offset of the mark in the file."""
-        self.line = 1
+        self.line = line
         """Line of the mark."""
         self.ended = False
         """True when `text` reaches the end of the file."""
