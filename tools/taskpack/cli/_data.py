@@ -65,15 +65,25 @@ def _add_convert(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     convert.add_argument(
         "--fix", action="store_true", help="repair markers where only one way is right; list them"
     )
-    convert.add_argument(
-        "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
-    )
+    _add_workers(convert)
     convert.add_argument(
         "--resume", action="store_true", help="go on with an interrupted conversion"
     )
     convert.add_argument("--overwrite", action="store_true", help="replace OUT if it is there")
     convert.add_argument("--json", action="store_true", help="print the account as JSON")
     convert.set_defaults(run=_convert)
+
+
+def _add_workers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
+    )
+    parser.add_argument(
+        "--engine",
+        choices=["local", "ray"],
+        default="local",
+        help="ray: run them on the Ray cluster of RAY_ADDRESS, or on one started here",
+    )
 
 
 def _add_check(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -157,9 +167,7 @@ def _add_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--media-root", type=Path, metavar="DIR", help="folder of the media (default: data.dir)"
     )
-    parser.add_argument(
-        "--workers", type=_count, metavar="N", help="processes beside this one (default: by size)"
-    )
+    _add_workers(parser)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -185,6 +193,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 def _convert(args: argparse.Namespace) -> int:
     from taskpack.data import ConvertOptions, Finding, Format, Media, OnBad, convert
+    from taskpack.data.pool import Engine
 
     on_bad = OnBad(args.on_bad)
 
@@ -205,6 +214,7 @@ def _convert(args: argparse.Namespace) -> int:
         fix=args.fix,
         shard=args.shard,
         workers=args.workers,
+        engine=Engine(args.engine),
         resume=args.resume,
         overwrite=args.overwrite,
     )
@@ -222,12 +232,17 @@ def _convert(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     from taskpack.data.check import CheckOptions, check
     from taskpack.data.check_page import check_page, write_page
+    from taskpack.data.pool import Engine
     from taskpack.data.task import open_task
 
     profile, checkout = open_task(args.task)
     inputs = args.inputs or [checkout / name for name in profile.data.files]
     options = CheckOptions(
-        media_root=args.media_root, deep=args.deep, workers=args.workers, bad_out=args.bad_out
+        media_root=args.media_root,
+        deep=args.deep,
+        workers=args.workers,
+        engine=Engine(args.engine),
+        bad_out=args.bad_out,
     )
     report = check(inputs, profile, checkout, options)
     if args.report:
@@ -239,13 +254,16 @@ def _check(args: argparse.Namespace) -> int:
 def _stats(args: argparse.Namespace) -> int:
     from taskpack.data.check import CheckOptions
     from taskpack.data.check_page import write_page
+    from taskpack.data.pool import Engine
     from taskpack.data.stats import bars, collect_stats
     from taskpack.data.stats_page import save_plot, stats_page
     from taskpack.data.task import open_task
 
     profile, checkout = open_task(args.task)
     inputs = args.inputs or [checkout / name for name in profile.data.files]
-    options = CheckOptions(media_root=args.media_root, workers=args.workers)
+    options = CheckOptions(
+        media_root=args.media_root, workers=args.workers, engine=Engine(args.engine)
+    )
     stats = collect_stats(inputs, profile, checkout, options)
     if args.html:
         write_page(args.html, stats_page(stats))

@@ -17,7 +17,7 @@ from taskpack.data.check_set import SetProblem, judge_set, network_note
 from taskpack.data.findings import Finding, Findings
 from taskpack.data.images import need_pillow
 from taskpack.data.json_rows import RawRow
-from taskpack.data.pool import Ordered, choose_workers
+from taskpack.data.pool import Engine, Ordered, open_pool
 from taskpack.data.progress import Meter
 from taskpack.data.sources import BYTE_ORDER_MARK, batches, expand_inputs, read_rows
 from taskpack.data.tokens import ESTIMATE, text_counter
@@ -35,6 +35,8 @@ class CheckOptions:
     """True decodes every image whole."""
     workers: int | None = None
     """Processes beside this one; None starts some for large inputs."""
+    engine: Engine = Engine.LOCAL
+    """What runs them."""
     bad_out: Path | None = None
     """Gets every bad row with its findings, one a line."""
 
@@ -149,14 +151,14 @@ def check(
     report = CheckReport(exact=text_counter(limits.hf_dir)[1])
     total = sum(path.stat().st_size for path in files)
     # rows cost a look into their images, however small they are
-    workers = choose_workers(options.workers, total * 16)
+    pool = open_pool(judge_batch, options.engine, options.workers, total * 16)
     ids, bad = array("Q"), bytearray()
     columns: frozenset[str] = frozenset()
     with ExitStack() as stack:
         bad_out = stack.enter_context(options.bad_out.open("w")) if options.bad_out else None
         meter = stack.enter_context(Meter(total))
-        work = _batches(files, limits, meter, texts=workers > 0, with_rows=bad_out is not None)
-        for _, result in Ordered(judge_batch, work, workers):
+        work = _batches(files, limits, meter, texts=pool is not None, with_rows=bad_out is not None)
+        for _, result in Ordered(judge_batch, work, pool):
             _take(report, result, bad_out, limits, visit)
             ids.extend(result.ids)
             bad += result.bad

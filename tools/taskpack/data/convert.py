@@ -15,7 +15,7 @@ from taskpack.data.findings import Finding, Findings
 from taskpack.data.formats import Format
 from taskpack.data.media import Extracted, MediaPlace
 from taskpack.data.outputs import Outputs, check_outputs, output_paths
-from taskpack.data.pool import Ordered, choose_workers, without_collector
+from taskpack.data.pool import Engine, Ordered, open_pool, without_collector
 from taskpack.data.probe import FileForm, probe_files
 from taskpack.data.progress import Meter
 from taskpack.data.resume import (
@@ -70,6 +70,8 @@ class ConvertOptions:
     """Convert only the i-th (from 0) of n runs of rows."""
     workers: int | None = None
     """Processes beside this one; None starts some for large inputs."""
+    engine: Engine = Engine.LOCAL
+    """What runs them."""
     resume: bool = False
     """True goes on with an interrupted conversion of the same inputs and options."""
     overwrite: bool = False
@@ -187,7 +189,7 @@ def _resume_point(output: Path, forms: Sequence[FileForm], options: ConvertOptio
             why="the order is drawn over all rows, at the end",
             fix="leave one of them out",
         )
-    same = replace(options, overwrite=False, resume=False, workers=None)
+    same = replace(options, overwrite=False, resume=False, workers=None, engine=Engine.LOCAL)
     return ResumePoint(
         output.with_name(output.name + ".resume.json"), conversion_key(forms, repr(same))
     )
@@ -233,13 +235,13 @@ class _Run:
     def write(self, forms: Sequence[FileForm], outputs: Outputs) -> None:
         """Send every good row to its output."""
         total = sum(form.path.stat().st_size for form in forms)
-        workers = choose_workers(self.options.workers, total)
+        pool = open_pool(convert_batch, self.options.engine, self.options.workers, total)
         last = None
         saved = self.done_rows
         resumable = not self.options.shuffle and self.options.on_bad is not OnBad.LIST
         with Meter(total) as meter, without_collector():
-            feed = self._feed(forms, meter, texts=workers > 0)
-            ordered = Ordered(convert_batch, feed, workers)
+            feed = self._feed(forms, meter, texts=pool is not None)
+            ordered = Ordered(convert_batch, feed, pool)
             for batch, done in ordered:
                 if done.cut_wrongly:
                     feed.reject(batch, ordered.take_back())
