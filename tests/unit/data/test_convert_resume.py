@@ -75,3 +75,44 @@ def test_there_must_be_something_to_resume(
     assert run(source, tmp_path / "out.json", "--resume") == 5
     assert "there is no interrupted conversion" in capsys.readouterr().err
     assert run(source, tmp_path / "out.json", "--resume", "--shuffle") == 2
+
+
+def test_two_runs_do_not_write_one_file(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    others: dict[str, int] = {}
+
+    def report(_finding: Finding) -> None:
+        for more in ("", "--shuffle", "--overwrite"):
+            others[more] = run(source, out, *more.split())
+
+    options = ConvertOptions(on_bad=OnBad.DROP, max_samples=100)
+    assert convert([source], out, options, report=report).written == 99
+    assert others == {"": 5, "--shuffle": 5, "--overwrite": 5}
+    assert capsys.readouterr().err.count("another run is writing out.json") == 3
+    assert len(json.loads(out.read_text())) == 99
+
+
+def test_a_file_held_by_another_run_stops_a_split_before_it_begins(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def report(_finding: Finding) -> None:
+        assert run(source, tmp_path / "out.json", "--split", "0.5,0.5") == 5
+        assert not list(tmp_path.glob("out_train*"))
+
+    options = ConvertOptions(on_bad=OnBad.DROP, max_samples=100)
+    convert([source], tmp_path / "out_val.json", options, report=report)
+    assert "another run is writing out_val.json" in capsys.readouterr().err
+
+
+def test_a_partial_file_that_lost_rows_cannot_be_gone_on_with(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.json"
+    interrupt(source, out)
+    partial = tmp_path / "out.json.partial"
+    partial.write_bytes(partial.read_bytes()[:1000])
+    assert run(source, out, "--resume") == 5
+    assert "holds less than was written" in capsys.readouterr().err
+    assert len(partial.read_bytes()) == 1000

@@ -177,6 +177,9 @@ def convert(
     except TaskpackError:
         run.clean_up(outputs)
         raise
+    except BaseException:
+        outputs.close()  # what is there can be gone on with
+        raise
     run.clean_up(outputs)
     return account
 
@@ -209,17 +212,19 @@ class _Run:
     def open_outputs(self, paths: Sequence[Path]) -> Outputs:
         """Start the outputs, or go on with those of an interrupted run."""
         options, account = self.options, self.account
-        resumed = None
-        if options.resume:
-            state = self.point.load()
-            resumed = [(rows, size) for rows, size in state["files"]]
+        state = self.point.load() if options.resume else None
+        resumed = None if state is None else [(rows, size) for rows, size in state["files"]]
+        outputs = Outputs(
+            paths, options.split, options.seed, shuffle=options.shuffle, resumed=resumed
+        )
+        if state is None:
+            shutil.rmtree(self.extracted.partial, ignore_errors=True)
+        else:
             for name in COUNTERS:
                 setattr(account, name, state[name])
             restore_findings(account.found, state["found"])
             self.done_rows = account.read
-        else:
-            shutil.rmtree(self.extracted.partial, ignore_errors=True)
-        return Outputs(paths, options.split, options.seed, shuffle=options.shuffle, resumed=resumed)
+        return outputs
 
     def clean_up(self, outputs: Outputs) -> None:
         """Remove all that was not renamed."""

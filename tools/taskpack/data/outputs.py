@@ -82,6 +82,9 @@ class Outputs:
         seed: Start of the draws.
         shuffle: Write the rows in an order drawn by the seed.
         resumed: What `flush` gave, to go on with; None starts anew.
+
+    Raises:
+        HostError: Another run is writing one of the files, or there is too little to go on with.
     """
 
     def __init__(
@@ -95,9 +98,14 @@ class Outputs:
     ) -> None:
         order = seed if shuffle else None
         starts: Sequence[tuple[int, int] | None] = resumed or [None] * len(paths)
-        self._files = [
-            RowFile(path, order, start) for path, start in zip(paths, starts, strict=True)
-        ]
+        self._files: list[RowFile] = []
+        try:
+            for path, start in zip(paths, starts, strict=True):
+                self._files.append(RowFile(path, order, start))
+        except HostError:
+            if resumed is None:
+                self.discard()
+            raise
         self._bounds = [int(bound * 2**64) for bound in accumulate(split)][:-1]
         # another stream than the shuffle's, or the order would follow the share
         self._seed = seed + 1
@@ -144,6 +152,11 @@ class Outputs:
             merge_folder(extracted.partial, extracted.folder)
         for file in self._files:
             file.rename()
+
+    def close(self) -> None:
+        """Leave every file as it is."""
+        for file in self._files:
+            file.close()
 
     def discard(self) -> None:
         """Remove what was not renamed."""

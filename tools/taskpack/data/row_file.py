@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from array import array
 from collections.abc import Iterable, Iterator
@@ -10,6 +12,8 @@ from typing import IO
 
 import numpy as np
 import xxhash
+
+from taskpack.errors import HostError
 
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 
@@ -24,6 +28,34 @@ def draw(number: int, seed: int) -> int:
     return xxhash.xxh3_64_intdigest(number.to_bytes(8, "little"), seed)
 
 
+def _held(partial: Path) -> IO[bytes]:
+    """Open a partial file, unless another run has it."""
+    stream = os.fdopen(os.open(partial, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # the other run may have given it its final name since it was opened
+        if not partial.exists() or not os.path.samestat(os.fstat(stream.fileno()), partial.stat()):
+            raise BlockingIOError
+    except BlockingIOError:
+        stream.close()
+        raise HostError(
+            f"another run is writing {partial.name.removesuffix('.partial')}",
+            where=str(partial),
+            why="two runs would mix their rows",
+            fix="wait for it to end, or name another output file",
+        ) from None
+    return stream
+
+
+def _cut_short(partial: Path) -> HostError:
+    return HostError(
+        f"{partial.name} holds less than was written",
+        where=str(partial),
+        why="--resume appends to the rows that were written",
+        fix="run the same command without --resume",
+    )
+
+
 class RowFile:
     """One output file; `NAME.partial` until it is renamed.
 
@@ -31,6 +63,9 @@ class RowFile:
         path: The final name.
         shuffle_seed: Writes the rows in an order drawn by this seed; None keeps theirs.
         resumed: Rows and bytes of a partial file to go on with.
+
+    Raises:
+        HostError: Another run is writing the same file, or less is there than is to go on with.
     """
 
     def __init__(
@@ -41,18 +76,19 @@ class RowFile:
     ) -> None:
         self.path = path
         self.partial = path.with_name(path.name + ".partial")
-        self.rows = 0
         self._seed = shuffle_seed
         self._ends = array("Q")
         self._end = 0
         self._loose = path.with_name(path.name + ".unsorted.partial")
         path.parent.mkdir(parents=True, exist_ok=True)
-        target = self.partial if shuffle_seed is None else self._loose
-        self._stream: IO[bytes] = target.open("wb" if resumed is None else "r+b")
-        if resumed is not None:
-            self.rows = resumed[0]
-            self._stream.seek(resumed[1])
-            self._stream.truncate()
+        self._held = _held(self.partial)
+        self.rows, size = resumed or (0, 0)
+        if os.fstat(self._held.fileno()).st_size < size:
+            self._held.close()
+            raise _cut_short(self.partial)
+        self._held.seek(size)
+        self._held.truncate()
+        self._stream = self._held if shuffle_seed is None else self._loose.open("wb")
         self._open, self._between, self._close = (
             (b"", b"\n", b"\n") if has_lines(path) else (b"[\n", b",\n", b"\n]\n")
         )
@@ -76,23 +112,33 @@ class RowFile:
         """Bring the rows into their order and end the file; it still has to be renamed."""
         if self._seed is not None:
             self._stream.close()
-            with self._loose.open("rb") as loose, self.partial.open("wb") as stream:
-                self._write(stream, self._shuffled(loose))
-            return
-        if not self.rows:
-            self._stream.write(self._open)
-        self._stream.write(self._close if self.rows or not has_lines(self.path) else b"")
-        self._stream.close()
+            with self._loose.open("rb") as loose:
+                self._write(self._held, self._shuffled(loose))
+        else:
+            if not self.rows:
+                self._stream.write(self._open)
+            self._stream.write(self._close if self.rows or not has_lines(self.path) else b"")
+        self._held.flush()
 
     def rename(self) -> None:
-        """Give the finished file its name."""
+        """Give the finished file its name; from then on others may write a new one."""
         self.partial.replace(self.path)
+        self._loose.unlink(missing_ok=True)
+        self._held.close()
+
+    def close(self) -> None:
+        """Leave the file as it is."""
+        self._stream.close()
+        self._held.close()
 
     def discard(self) -> None:
         """Remove what was not renamed."""
+        if self._held.closed:
+            return
         self._stream.close()
-        self.partial.unlink(missing_ok=True)
         self._loose.unlink(missing_ok=True)
+        self.partial.unlink(missing_ok=True)
+        self._held.close()
 
     def _write(self, stream: IO[bytes], rows: Iterable[bytes]) -> None:
         stream.write(self._open)
