@@ -6,7 +6,9 @@ than the math.
 
 from __future__ import annotations
 
+import sys
 import threading
+from math import frexp
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,7 @@ BLOCK = 1 << 17
 """Elements of a block."""
 _HALF = np.uint32(0x8000)  # of a unit of last place of bf16, in the bits of fp32
 _LOW = np.uint32(0xFFFF)
+_UPPER = 1 if sys.byteorder == "little" else 0
 
 
 class Wide(threading.local):
@@ -52,6 +55,8 @@ class Wide(threading.local):
         shape = (b.shape[0], a.shape[1])
         self._make_room(shape[0] * shape[1])
         product = self._product[: shape[0] * shape[1]].reshape(shape)
+        if frexp(scale)[0] == 0.5:  # a power of two changes no bit of a product but its exponent
+            return np.matmul(b * scale, a, out=product)
         np.matmul(b, a, out=product)
         return np.multiply(product, scale, out=product)
 
@@ -69,7 +74,6 @@ class Wide(threading.local):
         # only what fp32 takes for a tie can be one, or have been made one by the first rounding
         ties = scratch == _HALF
         np.add(bits, _HALF, out=bits)
-        np.right_shift(bits, np.uint32(16), out=bits)
-        np.copyto(out, bits, casting="unsafe")
+        np.copyto(out, near.view(np.uint16)[..., _UPPER::2])
         if ties.any():
             out[ties] = from_fp64(total[ties], dtype)
