@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from taskpack.data import batch, sources
+from taskpack.data import fast_json, sources
 from taskpack.data.array_chunks import Chunk, Rest, array_chunks
 from taskpack.data.convert import ConvertOptions, OnBad, convert
 from taskpack.data.json_rows import array_rows
@@ -112,13 +112,13 @@ def test_rows_behind_a_wrong_cut_keep_their_numbers(workers: int, tmp_path: Path
     assert [(found.row, Path(found.file).name) for found in account.found.kept] == [(15, "a.json")]
 
 
-def test_the_parser_of_the_standard_library_gives_the_same(
+def test_the_standard_library_reads_and_writes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = tmp_path / "rows.jsonl"
     values = [row(name, text) for name in (1, 2**70, "a", None) for text in TRAPS]
     source.write_text("\n".join(map(json.dumps, values)))
     fast = outcome(source, tmp_path / "out.json", on_bad=OnBad.DROP)
-    monkeypatch.setattr(batch, "_loads", json.loads)
+    monkeypatch.setattr(fast_json, "orjson", None)
     assert outcome(source, tmp_path / "out.json", on_bad=OnBad.DROP) == fast
-    assert b'"id": "1180591620717411303424"' in fast[2]  # type: ignore[operator]
+    assert b'"id":"1180591620717411303424"' in fast[2]  # type: ignore[operator]

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from taskpack.data.array_chunks import Chunk
 from taskpack.data.draft import Row
+from taskpack.data.fast_json import loads
 from taskpack.data.findings import Finding
 from taskpack.data.json_rows import RawRow, array_rows, parsed
 from taskpack.data.rows import RowReader
-
-_loads: Callable[[str | bytes], Any] = json.loads
-"""Only trusted where every row turns out good: orjson takes a number of 65 bits for a float."""
-with suppress(ImportError):
-    from orjson import loads as _loads
-
-Result = tuple[Row, bytes] | list[Finding]
-"""A good row and its JSON, or everything that is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ def convert_batch(batch: Batch) -> Done:
 def _convert_sound(reader: RowReader, chunk: Chunk) -> Done | None:
     """Convert a chunk in which every row is good; None when one is not."""
     try:
-        values = _loads(chunk.array)
+        values = loads(chunk.array)
     except (ValueError, RecursionError):
         return None
     rows = (RawRow(number, value, 0, 0) for number, value in enumerate(values))
@@ -132,7 +122,7 @@ def _convert_rows(reader: RowReader, rows: Iterable[RawRow], *, stop_at_damage: 
 
 def _quickly_parsed(raw: RawRow) -> RawRow:
     try:
-        return raw._replace(value=_loads(str(raw.value)), unparsed=False)
+        return raw._replace(value=loads(str(raw.value)), unparsed=False)
     except (ValueError, RecursionError):
         return parsed(raw)
 

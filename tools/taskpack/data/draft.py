@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from json.encoder import encode_basestring
 from typing import NamedTuple
+
+from taskpack.data.fast_json import dumps
 
 
 class Fault(NamedTuple):
@@ -48,27 +49,19 @@ class Row:
         return self.turns[0][0] == "system"
 
     def encode(self) -> bytes:
-        """Spell the row in JSON; a row without a name lacks its head, which `named` adds.
-
-        Joined by hand: the encoder is three times as slow on a tree as on its texts.
+        """Spell the row in JSON; a row without a name lacks its first key, which `named` adds.
 
         Raises:
             UnicodeEncodeError: A text holds half of a surrogate pair.
         """
-        head = "" if self.id is None else f'{{"id": {encode_basestring(self.id)}'
-        images = ", ".join(map(encode_basestring, self.images))
-        media = f'"images": [{images}]'
+        value: dict[str, object] = {} if self.id is None else {"id": self.id}
+        value["images"] = self.images
         if self.videos is not None:
-            media += f', "videos": [{", ".join(map(encode_basestring, self.videos))}]'
-        turns = ", ".join(
-            [
-                f'{{"role": "{role}", "content": {encode_basestring(text)}}}'
-                for role, text in self.turns
-            ]
-        )
-        return f'{head}, {media}, "messages": [{turns}]}}'.encode()
+            value["videos"] = self.videos
+        value["messages"] = [{"role": role, "content": text} for role, text in self.turns]
+        return dumps(value)
 
 
 def named(number: int, row: bytes) -> bytes:
     """Give the JSON of a row without a name one from its number in the whole conversion."""
-    return b'{"id": "row-%d"' % number + row
+    return b'{"id":"row-%d",' % number + row[1:]
