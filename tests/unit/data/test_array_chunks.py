@@ -95,9 +95,12 @@ def test_an_array_is_cut_between_rows_and_nothing_of_it_is_lost() -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("workers", [0, 2])
-def test_rows_behind_a_wrong_cut_keep_their_numbers(workers: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong", [7, 18])
+def test_rows_behind_a_wrong_cut_keep_their_numbers(
+    wrong: int, workers: int, tmp_path: Path
+) -> None:
     inner = [{"id": "x", "value": "y" * 90}, {"id": "z"}] * 3
-    first = [row(None, "a", nested=inner if number == 7 else None) for number in range(20)]
+    first = [row(None, "a", nested=inner if number == wrong else None) for number in range(20)]
     first[15]["conversations"] = []
     for name, values in (("a.json", first), ("b.json", [row(None, "b")] * 9)):
         # the key that rows start with is one of the inner objects as well
