@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -120,6 +121,17 @@ def test_shell_libraries_are_copied_verbatim(load: Load) -> None:
     assert sources
     for source in sources:
         assert files[PurePosixPath("lib") / source.name] == source.read_bytes()
+
+
+def test_what_python_leaves_beside_a_library_is_not_rendered(
+    load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = rendered_task(load())
+    templates = shutil.copytree(templates_dir(), tmp_path / "templates")
+    (templates / "lib" / "__pycache__").mkdir(exist_ok=True)
+    (templates / "lib" / "__pycache__" / "check_shards.cpython-311.pyc").write_bytes(b"\0")
+    monkeypatch.setattr("taskpack.render.files.templates_dir", lambda: templates)
+    assert rendered_task(load()) == expected
 
 
 def test_rendered_files_have_unix_line_ends_and_end_in_one(load: Load) -> None:

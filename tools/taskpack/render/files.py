@@ -78,10 +78,11 @@ def _render(group: str, context: dict[str, Any]) -> dict[PurePosixPath, bytes]:
 
 
 def _files_below(folder: Path) -> list[PurePosixPath]:
+    # pip compiles the Python file among the libraries when it installs this package
     return sorted(
         PurePosixPath(path.relative_to(folder).as_posix())
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.parent.name != "__pycache__"
     )
 
 
