@@ -5,6 +5,8 @@ TORCH ?= torch==2.13.0
 PYTHON ?= python3
 # The MindSpeed-MM checkout into which tasks/ was copied.
 CHECKOUT ?= .
+# More options of docker/build.sh or docker/run.sh.
+ARGS ?=
 SHELL := bash
 
 VENV := .venv
@@ -14,7 +16,7 @@ SHELL_SOURCES = $(shell find templates/lib tasks tests/golden tests/shell $(wild
 
 .DEFAULT_GOAL := help
 CHECKOUT_TARGETS := convert finetune merge export
-.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse format lint test test-container bench bench-data check golden
+.PHONY: help setup render plan $(CHECKOUT_TARGETS) rehearse docker-build docker-run format lint test test-container bench bench-data check golden
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -48,17 +50,24 @@ export: ## write the trained weights as an HF folder
 rehearse: $(READY) ## run the whole task on this CPU with a narrow model
 	$(BIN)/taskpack rehearse $(MODEL)
 
+docker-build: ## build the image of MODEL's release and chip (ARGS='--src DIR' takes local sources)
+	bash docker/build.sh --model $(MODEL) $(ARGS)
+
+docker-run: ## start MODEL in its image (CHECKOUT=... as for finetune, ARGS='--npus 0-3')
+	bash docker/run.sh --model $(MODEL) --checkout $(CHECKOUT) $(ARGS)
+
 format: $(READY) ## format Python and shell
 	$(BIN)/ruff format tools tests
 	$(BIN)/ruff check --fix tools tests
 	$(BIN)/shfmt -w -i 2 -ci -bn $(SHELL_SOURCES)
 
-lint: $(READY) ## ruff, mypy, shellcheck, shfmt
+lint: $(READY) ## ruff, mypy, shellcheck, shfmt, hadolint
 	$(BIN)/ruff check tools tests
 	$(BIN)/ruff format --check tools tests
 	$(BIN)/mypy
 	$(BIN)/shellcheck $(SHELL_SOURCES)
 	$(BIN)/shfmt -d -i 2 -ci -bn $(SHELL_SOURCES)
+	$(BIN)/hadolint docker/Dockerfile
 
 check: lint ## lint, and tasks/ is what the profiles render to
 	$(BIN)/taskpack render --all --check
@@ -67,8 +76,8 @@ test: $(READY) ## everything but containers
 	$(BIN)/pytest -n 2
 	$(BIN)/bats tests/shell
 
-test-container: $(READY) ## tests that need a container engine (none yet)
-	@if compgen -G 'tests/container/test_*.py' >/dev/null; then $(BIN)/pytest tests/container; fi
+test-container: $(READY) ## build the image and run it (root, with buildah, podman and debootstrap)
+	$(BIN)/pytest tests/container
 
 golden: $(READY) ## rewrite what the tests compare rendered tasks with; read the difference
 	rm -rf tests/golden/render
