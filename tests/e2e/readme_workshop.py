@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
-COPIED = ("tasks", "templates", "tools", "Makefile", "pyproject.toml", "README.md", "LICENSE")
+COPIED = (
+    "docker",
+    "tasks",
+    "templates",
+    "tools",
+    "Makefile",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 LAYOUT = ("--tp", "2", "--llm-layers", "[1,3]", "--vit-layers", "[4,0]")
 # as published with Qwen2.5-VL-7B-Instruct
 CONFIG_7B = {

@@ -1,4 +1,7 @@
-"""Every command that README.md and tools/README.md show works, or is checked in a named way."""
+"""Every command that these guides show works, or is checked in a named way.
+
+They are README.md, tools/README.md and docker/README.md.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,12 @@ from taskpack.cli import build_parser, main
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 README, README_ZH, TOOLS = REPO / "README.md", REPO / "README.zh.md", REPO / "tools" / "README.md"
-GUIDES = (README, README_ZH, TOOLS, REPO / "tests" / "README.md")
+DOCKER = REPO / "docker" / "README.md"
+RUN = (README, TOOLS, DOCKER)
+GUIDES = (*RUN, README_ZH, REPO / "tests" / "README.md")
 TASK = "tasks/qwen2.5vl-32b"
 FINETUNE = f"HOSTFILE=hosts bash {TASK}/finetune_qwen2_5_vl.sh"
+CONVERT_INSIDE = "bash docker/run.sh --model qwen2.5vl-32b --npus none --checkout ~/MindSpeed-MM"
 
 # These would install for minutes, or train and test for minutes; make says what it would do.
 # The others need a hub, NPUs or the real weights; their dry run does everything but that.
@@ -35,6 +41,15 @@ INSTEAD = {
     FINETUNE: f"{FINETUNE} --dry-run",
     f"bash {TASK}/merge_lora.sh": f"bash {TASK}/merge_lora.sh --dry-run",
     f"bash {TASK}/convert_mm_to_hf.sh": f"bash {TASK}/convert_mm_to_hf.sh --dry-run",
+    "make docker-build MODEL=qwen2.5vl-32b": (
+        "make docker-build MODEL=qwen2.5vl-32b ARGS=--dry-run"
+    ),
+    "make docker-run MODEL=qwen2.5vl-32b CHECKOUT=~/MindSpeed-MM": (
+        "make docker-run MODEL=qwen2.5vl-32b CHECKOUT=~/MindSpeed-MM ARGS=--dry-run"
+    ),
+    f"{CONVERT_INSIDE} -- bash {TASK}/convert_hf_to_mm.sh": (
+        f"{CONVERT_INSIDE} --dry-run -- bash {TASK}/convert_hf_to_mm.sh"
+    ),
 }
 
 # test_rehearse.py runs rehearsals; 32B's weights and geometry3k are not here: only words count.
@@ -51,7 +66,7 @@ ONLY_PARSED = (
 
 SECTIONS = [
     pytest.param(path, section, id=f"{path.relative_to(REPO)}: {section.title}")
-    for path in (README, TOOLS)
+    for path in RUN
     for section in read_sections(path)
 ]
 
@@ -111,7 +126,7 @@ def test_the_dry_run_of_the_launcher_prints_one_command(tmp_path: Path) -> None:
 
 
 def test_nothing_is_listed_that_no_guide_shows() -> None:
-    shown = {c.text for path in (README, TOOLS) for s in read_sections(path) for c in s.commands}
+    shown = {c.text for path in RUN for s in read_sections(path) for c in s.commands}
     assert shown.issuperset([*INSTEAD, *ONLY_PARSED])
 
 
