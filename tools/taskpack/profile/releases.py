@@ -58,6 +58,19 @@ class ModelJson(Section):
     """Name of the windowed vision encoder whose attention can share sequences."""
 
 
+class Machine(Section):
+    """What a release's guide says about the software below its pins."""
+
+    driver: str | None
+    """Driver and firmware; null where the guide names none."""
+
+    cann_from: str | None
+    """Oldest CANN that works; null where only the pinned one is named."""
+
+    torch_npu_wheel: str | None
+    """Version of the wheel that the pinned torch_npu release is published as; null if unknown."""
+
+
 class Fsdp2(Section):
     """How a release shards parameters with MindSpeed's FSDP2."""
 
@@ -115,6 +128,9 @@ class Release(Section):
 
     model_json: ModelJson
     """Differences of its model.json."""
+
+    machine: Machine
+    """Driver, and which CANN and torch_npu wheels fit."""
 
     pins: dict[str, str]
     """Versions and commits of the software around it, whatever the family."""

@@ -1,0 +1,1 @@
+"""What a machine must have to run a task, and why a run ended."""

@@ -1,0 +1,1 @@
+"""Checks of one machine; each gives lines and stops at nothing."""
