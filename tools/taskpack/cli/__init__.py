@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from taskpack import __version__
-from taskpack.cli import _data, _lora, _mm_convert, _plan, _rehearse, _render, _weights
+from taskpack.cli import _data, _doctor, _lora, _mm_convert, _plan, _rehearse, _render, _weights
 from taskpack.cli._parser import Parser
 from taskpack.errors import HostError, TaskpackError
 
@@ -38,7 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"taskpack {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for group in (_render, _plan, _weights, _lora, _mm_convert, _data, _rehearse):
+    for group in (_render, _plan, _weights, _lora, _mm_convert, _data, _doctor, _rehearse):
         group.register(commands)
     return parser
 
