@@ -73,13 +73,15 @@ def explain(paths: Sequence[Path]) -> Explanation:
     found = [(scan, finding) for scan in scans for finding in scan.found.values()]
     for scan in scans:
         found += [(scan, finding) for finding in _of_death(scan)]
+    for scan, finding in found:
+        finding.survived = scan.went_on(finding)
     timed = all(finding.time for _, finding in found)
 
     def order(pair: tuple[LogScan, Finding]) -> tuple[Any, ...]:
         scan, finding = pair
         place = finding.time if timed and len(scans) > 1 else ""
         return (
-            scan.went_on(finding),
+            finding.survived,
             -STRENGTH[finding.kind],
             place,
             scans.index(scan),

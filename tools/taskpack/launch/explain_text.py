@@ -25,9 +25,8 @@ def explanation_text(found: Explanation) -> str:
         f"  why:   {first.why}",
         f"  fix:   {first.fix}",
     ]
-    if first.kind != "cause":
-        lines.append("  note:  this follows from another fault, which these logs do not show; add "
-                     "the logs of all nodes")  # fmt: skip
+    if note := _note(first):
+        lines.append(f"  note:  {note}")
     if found.death is not None:
         lines += ["", _death(found)]
     others = found.findings[1:]
@@ -74,6 +73,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
         "time": finding.time,
         "count": finding.count,
         "ranks": sorted(finding.ranks),
+        "survived": finding.survived,
         "why": finding.why,
         "fix": finding.fix,
     }
@@ -87,6 +87,14 @@ def _nothing(found: Explanation) -> Iterator[str]:
         "A log that simply stops was cut off with its node or container: look at the other nodes' "
         "logs, and at the platform's events."
     )
+
+
+def _note(first: Finding) -> str:
+    if first.survived:
+        return "the training went on after it"
+    if first.kind != "cause":
+        return "this follows from another fault, which these logs do not show; add the logs of all nodes"
+    return ""
 
 
 def _death(found: Explanation) -> str:

@@ -61,6 +61,9 @@ class Finding:
     progress: int = 0
     """Lines of progress that stand above it."""
 
+    survived: bool = False
+    """True when the training made progress after it."""
+
 
 class LogScan:
     """Reads one log; blocks in which nothing can be are only searched, not split."""
