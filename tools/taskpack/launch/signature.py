@@ -12,6 +12,8 @@ something failed. The first of the strongest kind is the error to look at."""
 
 STRENGTH: dict[Kind, int] = {"cause": 3, "symptom": 2, "wrapper": 1}
 
+_CODE = re.compile(r"e[a-z]+\d{4,5}")
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
@@ -31,6 +33,13 @@ class Signature:
 
     def matches(self, lowered: str) -> bool:
         """Tell whether a line, in lower case, is one of these."""
-        if not any(key in lowered for key in self.keys):
+        if not any(_holds(lowered, key) for key in self.keys):
             return False
         return self.pattern is None or self.pattern.search(lowered) is not None
+
+
+def _holds(lowered: str, key: str) -> bool:
+    if key not in lowered:
+        return False
+    # a code is a word of its own: a file may bear it in its name
+    return not _CODE.fullmatch(key) or re.search(rf"(?<![\w/]){key}(?!\w)", lowered) is not None

@@ -11,7 +11,7 @@ _CHECK = "taskpack data check --task TASK names the rows"
 
 def _raised(*names: str) -> re.Pattern[str]:
     """Match an exception where it ends a run, not where a message mentions it."""
-    return re.compile(rf"^(?:[\w.]+\.)?(?:{'|'.join(names)})\b")
+    return re.compile(rf"^(?:[\w.]+\.)?(?:{'|'.join(names)})(?::|$)")
 
 
 RUN_SIGNATURES = (
