@@ -47,9 +47,9 @@ def info_table(
     return "\n".join(lines) + "\n"
 
 
-def a2_chip(npu: int, health: str = "OK", hbm: str = "3012 / 65536") -> tuple[
-    tuple[str, str, str], tuple[str, str, str]
-]:
+def a2_chip(
+    npu: int, health: str = "OK", hbm: str = "3012 / 65536"
+) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
     """The two rows of an A2 card."""
     return (
         (f"{npu}     910B3", health, "95.5        41                0    / 0"),

@@ -150,7 +150,9 @@ def test_npu_smi_is_asked_in_the_c_locale(machine: Machine) -> None:
     machine.with_npus(2)
     table = (machine.bin.parent / "npu-smi.txt").read_text(encoding="utf-8")
     page = machine.put("/table.txt", table)
-    machine.program("npu-smi", f'[ "$LC_ALL" = C ] && cat "{page}" || echo "| 处理器 | 健康 | 功耗 |"')
+    machine.program(
+        "npu-smi", f'[ "$LC_ALL" = C ] && cat "{page}" || echo "| 处理器 | 健康 | 功耗 |"'
+    )
     case = machine.case(LC_ALL="zh_CN.UTF-8", LANG="zh_CN.UTF-8")
     assert {status for _, status in statuses(check_npus, case)} == {"ok"}
 
@@ -238,7 +240,9 @@ def test_a_tool_that_says_nothing_is_no_proof(machine: Machine) -> None:
 
 def test_hccn_tool_is_found_beside_the_driver(machine: Machine) -> None:
     machine.with_npus(1)
-    tool = machine.put("/usr/local/Ascend/driver/tools/hccn_tool", '#!/bin/sh\necho "link status: UP"\n')
+    tool = machine.put(
+        "/usr/local/Ascend/driver/tools/hccn_tool", '#!/bin/sh\necho "link status: UP"\n'
+    )
     assert bad(check_links, machine.case(hosts=("a", "b"))).what != "1 links up"
     tool.chmod(0o755)
     assert "1 links up" in [line.what for line in check_links(machine.case(hosts=("a", "b")))]

@@ -81,7 +81,9 @@ def test_what_is_missing_is_a_fault_for_a_task_only(machine: Machine, packages: 
 def test_another_megatron_is_a_fault(machine: Machine, packages: Path) -> None:
     install(packages)
     machine.put("/checkout/megatron/core/package_info.py", "MAJOR = 0\nMINOR = 8\nPATCH = 0\n")
-    (line,) = [line for line in check_python(machine.case("qwen2.5vl-7b")) if line.name == "megatron"]
+    (line,) = [
+        line for line in check_python(machine.case("qwen2.5vl-7b")) if line.name == "megatron"
+    ]
     assert (line.status, line.what) == ("fail", "Megatron core 0.8.0 is not 0.12.1")
     assert "core_v0.12.1" in line.fix
 
@@ -101,7 +103,13 @@ def test_mindspeed_is_compared_by_its_commit(machine: Machine, packages: Path) -
 
 @pytest.mark.parametrize(
     ("version", "status"),
-    [("9.1.0", "ok"), ("8.5.0", "ok"), ("9.1.0-beta.1", "ok"), ("8.2.RC1", "fail"), ("9.2.0", "warn")],
+    [
+        ("9.1.0", "ok"),
+        ("8.5.0", "ok"),
+        ("9.1.0-beta.1", "ok"),
+        ("8.2.RC1", "fail"),
+        ("9.2.0", "warn"),
+    ],
 )
 def test_cann_is_compared_with_what_the_release_works_with(
     machine: Machine, version: str, status: str

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 from taskpack.cli import main
 
-PROGRESS = " [2026-08-01 10:00:{:02d}] iteration {:8d}/ 100 | elapsed time per iteration (ms): 900.0 |"
+PROGRESS = (
+    " [2026-08-01 10:00:{:02d}] iteration {:8d}/ 100 | elapsed time per iteration (ms): 900.0 |"
+)
 TRACEBACK = [
     "Traceback (most recent call last):",
     '  File "/w/pretrain_vlm.py", line 20, in <module>',
@@ -37,7 +39,9 @@ RUNTIME = [
 ]
 
 
-def report(rank: int, code: int, *, pid: int = 4242, time: str = "2026-08-01_10:00:09") -> list[str]:
+def report(
+    rank: int, code: int, *, pid: int = 4242, time: str = "2026-08-01_10:00:09"
+) -> list[str]:
     """What torchrun prints at its end."""
     return [
         f"E0801 10:00:09.6 2606 torch/distributed/elastic/multiprocessing/api.py:869] failed "
@@ -71,7 +75,10 @@ def report(rank: int, code: int, *, pid: int = 4242, time: str = "2026-08-01_10:
 
 
 def prefixed(rank: int, lines: list[str]) -> list[str]:
-    return [f"[rank{rank}]: {line}".format(rank) if "{0}" in line else f"[rank{rank}]: {line}" for line in lines]
+    return [
+        f"[rank{rank}]: {line}".format(rank) if "{0}" in line else f"[rank{rank}]: {line}"
+        for line in lines
+    ]
 
 
 @pytest.fixture

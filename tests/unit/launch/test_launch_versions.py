@@ -92,7 +92,9 @@ def test_cann_is_found_wherever_it_says_so(machine: Machine, name: str) -> None:
 
 
 def test_the_driver_is_where_the_installation_says(machine: Machine) -> None:
-    machine.put("/etc/ascend_install.info", "UserName=HwHiAiUser\nDriver_Install_Path_Param=/opt/d\n")
+    machine.put(
+        "/etc/ascend_install.info", "UserName=HwHiAiUser\nDriver_Install_Path_Param=/opt/d\n"
+    )
     path = machine.put("/opt/d/driver/version.info", "package_version=25.2.RC1\n")
     machine.put("/usr/local/Ascend/driver/version.info", "package_version=24.1.rc3\n")
     case = machine.case()

@@ -70,7 +70,13 @@ def test_a_process_without_a_name_is_still_a_process() -> None:
 
 
 def test_the_number_of_a_process_is_that_of_the_host() -> None:
-    heads = ("NPU     Chip", "Process id", "Process name", "Process memory(MB)", "Process id in container")
+    heads = (
+        "NPU     Chip",
+        "Process id",
+        "Process name",
+        "Process memory(MB)",
+        "Process id in container",
+    )
     text = info_table([a2_chip(0)], [("0       0", "4242", "python", "36800", "17")], heads=heads)
     assert parse_info(text).processes == (NpuProcess(0, 0, 4242, "python", 36800),)
 

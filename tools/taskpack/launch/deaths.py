@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from taskpack.launch.log_lines import LogLine, find_time
 
-_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)")
+_FAILED = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
+)
 _ROOT = "Root Cause (first observed failure):"
 _OTHERS = "Failures:"
 _ENTRY = re.compile(r"^\s*\[\d+\]:\s*$")

@@ -21,7 +21,7 @@ from taskpack.launch.checks.nodes import check_nodes
 from taskpack.launch.checks.npus import check_npus
 from taskpack.launch.checks.software import check_cann, check_driver, check_python
 from taskpack.launch.checks.task import check_task
-from taskpack.launch.line import Line, warn
+from taskpack.launch.line import Line, plain, warn
 
 _CHECKS: tuple[Callable[[Case], Iterator[Line]], ...] = (
     check_devices,
@@ -79,7 +79,7 @@ def doctor_text(lines: Sequence[Line]) -> str:
     counts = Counter(line.status for line in lines)
     shown.append("")
     shown.append(", ".join(f"{counts[status]} {status}" for status in _MARKS))
-    return "\n".join(shown)
+    return "\n".join(plain(line) for line in shown)
 
 
 def doctor_json(case: Case, lines: Sequence[Line]) -> dict[str, Any]:

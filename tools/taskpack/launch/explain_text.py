@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from taskpack.launch.explain import Explanation, called
+from taskpack.launch.line import plain
 from taskpack.launch.log_scan import Finding
 from taskpack.plan.tables import count
 
@@ -20,7 +21,7 @@ def explanation_text(found: Explanation) -> str:
     first = found.findings[0]
     who = f"rank {first.rank}: " if first.rank is not None else ""
     lines = [
-        f"first error: {who}{_clean(first.text)}",
+        f"first error: {who}{plain(first.text)}",
         f"  where: {first.file}:{first.line}" + (f" ({first.frame})" if first.frame else ""),
         f"  why:   {first.why}",
         f"  fix:   {first.fix}",
@@ -82,7 +83,7 @@ def _finding_json(finding: Finding) -> dict[str, Any]:
 def _nothing(found: Explanation) -> Iterator[str]:
     yield "no error that is known"
     for scan in found.scans:
-        yield f"  {scan.path}: {count(scan.lines, 'line')}, the last: {_clean(scan.last_text)}"
+        yield f"  {scan.path}: {count(scan.lines, 'line')}, the last: {plain(scan.last_text)}"
     yield (
         "A log that simply stops was cut off with its node or container: look at the other nodes' "
         "logs, and at the platform's events."
@@ -122,7 +123,3 @@ def _ranges(numbers: list[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
-
-
-def _clean(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)

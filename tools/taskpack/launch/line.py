@@ -40,3 +40,8 @@ def warn(name: str, what: str, *, why: str, fix: str, where: str = "") -> Line:
 def fail(name: str, what: str, *, why: str, fix: str, where: str = "") -> Line:
     """Say what would stop or spoil a run."""
     return Line(name, "fail", what, where, why, fix)
+
+
+def plain(text: str) -> str:
+    """Take out what would move the cursor of a terminal: programs and logs may print anything."""
+    return "".join(char if char.isprintable() else "?" for char in text)

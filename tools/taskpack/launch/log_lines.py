@@ -113,5 +113,3 @@ def last_time(block: bytes) -> str | None:
     for line in block[-4096:].decode("utf-8", "replace").splitlines():
         found = find_time(line) or found
     return found
-
-

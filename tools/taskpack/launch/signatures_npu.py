@@ -115,7 +115,9 @@ NPU_SIGNATURES = (
         "holds a part",
         "taskpack plan shows what fills it; use train.recompute: full, a lower train.seq_length or "
         "data.image_max_pixels, more TP or PP; npu-smi info shows who else is there",
-        re.compile(r"npu out of memory|outofmemoryerror|(?:code|ret|err)\w*\W{0,8}(?:is )?207001\b"),
+        re.compile(
+            r"npu out of memory|outofmemoryerror|(?:code|ret|err)\w*\W{0,8}(?:is )?207001\b"
+        ),
     ),
     Signature(
         "EL driver or memory",

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from taskpack.launch.log_lines import LogLine
 
 _START = re.compile(r"^(?P<indent>\s*)(?:traceback : )?Traceback \(most recent call last\):\s*$")
-_FRAME = re.compile(r'^(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?')
+_FRAME = re.compile(
+    r'^(?P<indent>\s*)File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?'
+)
 _RAISED = re.compile(
     r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
     r"(?:Error|Exception|Interrupt|Exit|Warning|Timeout|Failure|Stop|Died|Iteration))"

@@ -38,7 +38,9 @@ def check_scripts(case: Case) -> Iterator[Line]:
             yield make(
                 "env scripts",
                 "there is no set_env.sh of CANN",
-                where=", ".join(case.ascend_folders("cann/set_env.sh", "ascend-toolkit/set_env.sh")),
+                where=", ".join(
+                    case.ascend_folders("cann/set_env.sh", "ascend-toolkit/set_env.sh")
+                ),
                 why="it sets the paths to CANN's libraries; without them libhccl.so is not found",
                 fix="install CANN, or name its folder: ASCEND_PREFIX=/folder/of/Ascend",
             )
