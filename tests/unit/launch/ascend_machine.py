@@ -14,7 +14,11 @@ WIDTHS = {"narrow": (20, 12, 40), "98 columns": (27, 15, 52), "118 columns": (27
 
 def row(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
     """One line of a table; the first cells take the widths, the rest what they need."""
-    return "|" + "|".join(f" {cell}".ljust(width) for cell, width in zip(cells, widths)) + "|"
+    return (
+        "|"
+        + "|".join(f" {cell}".ljust(width) for cell, width in zip(cells, widths, strict=False))
+        + "|"
+    )
 
 
 def rule(widths: tuple[int, ...], char: str) -> str:

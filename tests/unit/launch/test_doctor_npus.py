@@ -188,7 +188,7 @@ case "$3" in
   -link) echo "link status: {link}" ;;
   -net_health) echo "net health status: {health}" ;;
   -ip) {ip} ;;
-  -tls) echo "dev_id:$2, tls switch[{tls}](0:disable, 1:enable), tls alarm time threshold[60]days" ;;
+  -tls) echo "dev_id:$2, tls switch[{tls}](0:disable, 1:enable), threshold[60]days" ;;
 esac
 """
 ADDRESS = "echo 'ipaddr:10.1.0.1'; echo 'netmask:255.255.255.0'"

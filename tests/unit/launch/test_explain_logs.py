@@ -30,8 +30,8 @@ RUNTIME = [
     "    main()",
     '  File "/usr/lib/python3.10/site-packages/torch/distributed/c10d.py", line 9, in all_reduce',
     "    work = group.allreduce([tensor], opts)",
-    "RuntimeError: InnerRun:OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6",
-    "[ERROR] 2026-08-01-10:20:05 (PID:12, Device:{0}, RankID:{0}) ERR01100 OPS call acl api failed.",
+    "RuntimeError: InnerRun:OpMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6",
+    "[ERROR] 2026-08-01-10:20:05 (PID:1, Device:{0}, RankID:{0}) ERR01100 OPS call acl api failed.",
     "EI0002: 2026-08-01-10:20:05.1 The wait execution of the Notify register times out.",
     "        Solution: 1. Check whether the address already in use. 2. Out of memory?",
     "        TraceBack (most recent call last):",
@@ -123,7 +123,11 @@ def test_code_of_the_user_is_named_beside_the_library_that_raised(explained: Any
 
 def test_interleaved_ranks_with_prefixes_are_told_apart(explained: Any) -> None:
     late = [*TRACEBACK[:5], "KeyError: 'messages'"]
-    mixed = [line for pair in zip(prefixed(1, TRACEBACK), prefixed(2, late)) for line in pair]
+    mixed = [
+        line
+        for pair in zip(prefixed(1, TRACEBACK), prefixed(2, late), strict=True)
+        for line in pair
+    ]
     found = explained(mixed)[1]
     texts = {one["rank"]: one["text"] for one in (found["first"], *found["others"])}
     assert texts[1] == "KeyError: 'images'"

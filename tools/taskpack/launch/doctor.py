@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from taskpack.launch.case import Case
@@ -21,7 +21,7 @@ from taskpack.launch.checks.nodes import check_nodes
 from taskpack.launch.checks.npus import check_npus
 from taskpack.launch.checks.software import check_cann, check_driver, check_python
 from taskpack.launch.checks.task import check_task
-from taskpack.launch.line import Line, plain, warn
+from taskpack.launch.line import Line, Status, plain, warn
 
 _CHECKS: tuple[Callable[[Case], Iterator[Line]], ...] = (
     check_devices,
@@ -40,7 +40,7 @@ _CHECKS: tuple[Callable[[Case], Iterator[Line]], ...] = (
     check_nodes,
     check_task,
 )
-_MARKS = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
+_MARKS: Mapping[Status, str] = {"ok": "ok", "warn": "warn", "fail": "FAIL"}
 
 
 def examine(case: Case) -> list[Line]:

@@ -26,7 +26,7 @@ _SIGNALS: dict[int, tuple[Kind, str, str]] = {
     ),
     11: (
         "cause",
-        "SIGSEGV: native code crashed; mostly versions of torch, torch_npu and CANN that do not fit",
+        "SIGSEGV: native code crashed; often versions of torch, torch_npu and CANN do not fit",
         "taskpack doctor --task TASK compares them; PYTHONFAULTHANDLER=1 shows where",
     ),
     4: (

@@ -94,7 +94,10 @@ def _note(first: Finding) -> str:
     if first.survived:
         return "the training went on after it"
     if first.kind != "cause":
-        return "this follows from another fault, which these logs do not show; add the logs of all nodes"
+        return (
+            "this follows from another fault, which these logs do not show; add the logs of all "
+            "nodes"
+        )
     return ""
 
 

@@ -86,6 +86,7 @@ class LogScan:
         Raises:
             HostError: It cannot be read.
         """
+        whole = True
         with open_log(self.path) as file:
             for block in blocks(file):
                 if self._busy() or _interesting(block):
@@ -94,8 +95,11 @@ class LogScan:
                 else:
                     self.progress += block.count(_PROGRESS)
                     self.time = last_time(block) or self.time
-                self.lines += block.count(b"\n") + (not block.endswith(b"\n"))
+                self.lines += block.count(b"\n")
                 self._keep_last(block)
+                whole = block.endswith(b"\n")
+            # a line that is longer than a block counts once, one without its end counts too
+            self.lines += not whole
 
     def went_on(self, finding: Finding) -> bool:
         """Tell whether the training made progress after an error."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _USAGE = re.compile(r"(\d+)\s*/\s*(\d+)")
 _VERSION = re.compile(r"npu-smi\s+(\S+)")
 _NUMBERS = re.compile(r"\d+(?:\s+\d+)?")
-_PAIR = re.compile(r"\s*([^:：]+?)\s*[:：]\s*(.*?)\s*")
+_PAIR = re.compile(r"\s*([^:\uff1a]+?)\s*[:\uff1a]\s*(.*?)\s*")
 
 
 @dataclass(frozen=True, slots=True)

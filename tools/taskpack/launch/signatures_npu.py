@@ -14,22 +14,22 @@ NPU_SIGNATURES = (
         "cause",
         ("ej0001", "failed to initialize the hccp process"),
         "another process still holds the NPU, mostly one of an earlier run",
-        "npu-smi info names it at its end (on the host, from a container); end it, wait ten seconds, "
-        "start again",
+        "npu-smi info names it at its end (on the host, from a container); end it, wait ten "
+        "seconds, start again",
     ),
     Signature(
         "EI0003 communication argument",
         "cause",
         ("ei0003",),
         "HCCL was handed an argument that it refuses",
-        "look at the operator and the value behind the code; compare ranks and group sizes with TP, "
-        "PP and CP of the profile",
+        "look at the operator and the value behind the code; compare ranks and group sizes with "
+        "TP, PP and CP of the profile",
     ),
     Signature(
         "EI0004 rank table",
         "cause",
         ("ei0004",),
-        "the rank table does not describe this run; one of an earlier job or of the platform is used",
+        "the rank table does not describe this run; it is of an earlier job or of the platform",
         "unset RANK_TABLE_FILE: torchrun needs none. If it is meant, check device_id and rank_id",
     ),
     Signature(
@@ -50,16 +50,16 @@ NPU_SIGNATURES = (
             "topo exchange agent get socket timeout",
         ),
         "a rank did not connect in time: it had ended, was still busy, or cannot be reached",
-        f"{_FIRST_LOG}; then check node count, firewall, HCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME; "
-        "raise HCCL_CONNECT_TIMEOUT if ranks start far apart",
+        f"{_FIRST_LOG}; then check node count, firewall, HCCL_SOCKET_IFNAME and "
+        "GLOO_SOCKET_IFNAME; raise HCCL_CONNECT_TIMEOUT if ranks start far apart",
     ),
     Signature(
         "EI0002 rank stopped answering",
         "symptom",
         ("ei0002", "notify wait timeout"),
         "a rank stopped in the middle of the run, or its link was lost",
-        f"{_FIRST_LOG}; taskpack doctor --hosts looks at the links; raise HCCL_EXEC_TIMEOUT if a long "
-        "save or a slow file system kept a rank away",
+        f"{_FIRST_LOG}; taskpack doctor --hosts looks at the links; raise HCCL_EXEC_TIMEOUT if a "
+        "long save or a slow file system kept a rank away",
     ),
     Signature(
         "wrong HCCL_IF_IP",
@@ -103,8 +103,8 @@ NPU_SIGNATURES = (
         "cause",
         ("invalid device id", "107001"),
         "a process asked for an NPU that is not there: more processes than NPUs, or hidden ones",
-        "set NPUS_PER_NODE to the number of /dev/davinciN, unset ASCEND_RT_VISIBLE_DEVICES, or give "
-        "the container all NPUs",
+        "set NPUS_PER_NODE to the number of /dev/davinciN, unset ASCEND_RT_VISIBLE_DEVICES, or "
+        "give the container all NPUs",
         re.compile(r"invalid device id|(?:code|ret|err)\w*\W{0,4}(?:is |:|=)?\W{0,3}107001\b"),
     ),
     Signature(
@@ -124,15 +124,15 @@ NPU_SIGNATURES = (
         "cause",
         ("el0003", "el0004", "el0007"),
         "the driver refused: a device that is not there, no memory left, or the driver itself",
-        "the text behind the code says which; npu-smi info for health and memory, dmesg on the host",
+        "the text behind the code says which; npu-smi info for health and memory, the host's dmesg",
     ),
     Signature(
         "AI Core fault",
         "cause",
         ("aicore exception", "vector core exception", "aicore error", "507015", "507035"),
         "an operator stopped on the NPU: wrong input, a fault of the operator, or sick hardware",
-        "run again with ASCEND_LAUNCH_BLOCKING=1, which names the operator; if it is always the same "
-        "NPU, take it out: npu-smi info -t health -i N",
+        "run again with ASCEND_LAUNCH_BLOCKING=1, which names the operator; if it is always the "
+        "same NPU, take it out: npu-smi info -t health -i N",
         re.compile(r"exception|aicore error|(?:code|ret|err)\w*\W{0,8}(?:is )?(?:507015|507035)\b"),
     ),
     Signature(

@@ -43,7 +43,7 @@ class Package:
 
 
 def version_key(text: str) -> tuple[int, int, int, int, int] | None:
-    """Order versions: 8.0.T6, 8.0.RC3, 8.0.0, 8.2.RC1, 8.5.0, 9.1.0-beta.1, 25.2.rc1; None if unread."""
+    """Order versions such as 8.0.T6, 8.0.RC3, 8.0.0, 9.1.0-beta.1; None where there is none."""
     match = _VERSION.match(text.strip())
     if match is None:
         return None
@@ -61,7 +61,7 @@ def same_version(one: str, other: str) -> bool:
 
 def parse_pairs(text: str) -> dict[str, str]:
     """Read `key=value` or `key: value` lines; keys in lower case, quotes taken off."""
-    pairs = {}
+    pairs: dict[str, str] = {}
     for line in text.splitlines():
         if not line.lstrip().startswith("#") and (match := _PAIR.fullmatch(line)):
             pairs.setdefault(match[1].lower(), match[2].strip("\"'"))

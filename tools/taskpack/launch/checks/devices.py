@@ -47,7 +47,7 @@ def _enough(case: Case, ids: list[int]) -> Line:
             _NAME,
             f"{shown}; the run takes {case.npus} of each node",
             where="/dev/davinci*",
-            why="torchrun starts one process per NPU, and those without one end in an aclInit error",
+            why="torchrun starts one process per NPU; those without one end in an aclInit error",
             fix=f"give the container all NPUs, or set NPUS_PER_NODE={len(ids)} on every node if "
             "whole copies of the model still fit",
         )

@@ -192,7 +192,7 @@ def _shared(heard: Sequence[Answer], folder: Path, token: str) -> Line:
     if not set(see).intersection(others):
         return ok(
             "shared folder",
-            f"{folder} is each node's own: every node needs its own weights, and saves its own part",
+            f"{folder} is each node's own: every node takes weights of its own, and saves its part",
         )
     unseen = ", ".join(answer.host for answer in heard if answer.host not in see)
     return fail(

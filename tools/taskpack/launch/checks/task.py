@@ -17,19 +17,19 @@ def check_task(case: Case) -> Iterator[Line]:
     """Look at all that a start reads, from headers and names alone."""
     if case.profile is None or case.checkout is None or case.release is None:
         return
-    yield from _checkout(case, case.checkout, case.release.entry)
+    yield from _checkout(case.checkout, case.release.entry)
     yield from _weights(case, case.checkout)
     yield from _rows(case, case.checkout)
 
 
-def _checkout(case: Case, checkout: Path, entry: str) -> Iterator[Line]:
+def _checkout(checkout: Path, entry: str) -> Iterator[Line]:
     if not (checkout / entry).is_file():
         yield fail(
             "checkout",
             f"{checkout} is no MindSpeed-MM checkout",
             where=str(checkout / entry),
             why="launchers start MindSpeed-MM in the folder that contains tasks/",
-            fix="copy tasks/ into the checkout, and name the task there: --task CHECKOUT/tasks/NAME",
+            fix="copy tasks/ into the checkout, and name the task there: CHECKOUT/tasks/NAME",
         )
     else:
         yield ok("checkout", str(checkout))
