@@ -52,7 +52,8 @@ INSTEAD = {
     ),
 }
 
-# test_rehearse.py runs rehearsals; 32B's weights and geometry3k are not here: only words count.
+# test_rehearse.py runs rehearsals; 32B's weights, geometry3k and other nodes are not here: only
+# words count.
 ONLY_PARSED = (
     "taskpack rehearse qwen2.5vl-32b --report rehearsal.html",
     "TUNING=full taskpack rehearse qwen2.5vl-32b",
@@ -60,6 +61,7 @@ ONLY_PARSED = (
     " --hf ckpt/hf_path/Qwen2.5-VL-32B-Instruct",
     "taskpack rehearse qwen2.5vl-32b --steps 12 --report rehearsal.html --keep /tmp/rehearsal",
     "taskpack inspect ckpt/mm_to_hf/Qwen2.5-VL-32B-Instruct",
+    "taskpack doctor --task tasks/qwen2.5vl-32b --hosts node-0,node-1",
     "taskpack data geo3k geometry3k data/geo3k",
     "taskpack data geo3k geometry3k data --sft",
 )
@@ -159,11 +161,12 @@ def test_the_table_of_tasks_names_those_that_exist(
 
 def _verbs(parser: argparse.ArgumentParser, before: str = "taskpack") -> Iterator[str]:
     groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    if not groups:
-        yield before
     for group in groups:
         for name, below in group.choices.items():
             yield from _verbs(below, f"{before} {name}")
+    # behind its verbs, so that the longest name of a command is found first
+    if not any(group.required for group in groups):
+        yield before
 
 
 VERBS = tuple(_verbs(build_parser()))
