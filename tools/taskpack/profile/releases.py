@@ -67,9 +67,6 @@ class Machine(Section):
     cann_from: str | None
     """Oldest CANN that works; null where only the pinned one is named."""
 
-    torch_npu_wheel: str | None
-    """Version of the wheel that the pinned torch_npu release is published as; null if unknown."""
-
 
 class Fsdp2(Section):
     """How a release shards parameters with MindSpeed's FSDP2."""
@@ -130,7 +127,7 @@ class Release(Section):
     """Differences of its model.json."""
 
     machine: Machine
-    """Driver, and which CANN and torch_npu wheels fit."""
+    """Driver, and which CANN fits."""
 
     pins: dict[str, str]
     """Versions and commits of the software around it, whatever the family."""

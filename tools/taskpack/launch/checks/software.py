@@ -157,7 +157,7 @@ def _torch_npu(
         yield _missing("torch_npu", release)
         return
     have = version_key(torch_npu.version)
-    wheel = release.machine.torch_npu_wheel if release else None
+    wheel = release.pins["torch_npu_wheel"] if release else None
     if torch and have and (need := version_key(torch.version)) and have[:3] != need[:3]:
         yield fail(
             "torch_npu",
