@@ -8,6 +8,7 @@ from pathlib import Path
 
 from taskpack.launch.codes import EXCEPTIONS_OF_NO_INTEREST, any_code, exception_advice
 from taskpack.launch.deaths import Deaths
+from taskpack.launch.log_filter import LogFilter
 from taskpack.launch.log_lines import LogLine, blocks, find_time, last_time, open_log, split_lines
 from taskpack.launch.own_errors import OwnErrors
 from taskpack.launch.signature import Kind, Signature
@@ -28,14 +29,15 @@ _RANK_ID = re.compile(r"RankID:(\d+)")
 _RANK_LINES = 3
 """A code of CANN stands at most so far below the line that names its rank."""
 
-_WORDS = (
-    *(key.encode() for signature in SIGNATURES for key in signature.keys),
-    b"traceback (most recent call last)",
-    b"root cause (first observed failure)",
-    b"failed (exitcode",
-    b"\n  where: ",
+_FILTER = LogFilter(
+    [
+        *(key.encode() for signature in SIGNATURES for key in signature.keys),
+        b"traceback (most recent call last)",
+        b"root cause (first observed failure)",
+        b"failed (exitcode",
+        b"\n  where: ",
+    ]
 )
-_CODES = re.compile(rb"E(?:RR\d{5}|[A-Z]\d{4})\b")
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ class LogScan:
         whole = True
         with open_log(self.path) as file:
             for block in blocks(file):
-                if self._busy() or _interesting(block):
+                if self._busy() or _FILTER.may_hold(block):
                     for line in split_lines(block, self.lines + 1):
                         self._feed(line)
                 else:
@@ -179,11 +181,6 @@ class LogScan:
         words = block[-2048:].decode("utf-8", "replace").split("\n")
         said = [word.strip() for word in words if word.strip()]
         self.last_text = said[-1][-_LONGEST:] if said else self.last_text
-
-
-def _interesting(block: bytes) -> bool:
-    lowered = block.lower()
-    return any(word in lowered for word in _WORDS) or _CODES.search(block) is not None
 
 
 def _signature(text: str) -> Signature | None:
