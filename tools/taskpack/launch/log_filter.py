@@ -11,11 +11,12 @@ _PIECE = 3
 
 # What fills a healthy log: pieces of it would be found everywhere.
 _USUAL = (
-    b" [2026-08-01 10:00:00] iteration 1/ 100 | consumed samples: 96 | elapsed time per iteration "
-    b"(ms): 900.0 | throughput per npu (tflop/s): 1.0 | learning rate: 1.0e-05 | global batch "
-    b"size: 96 | lm loss: 1.0e+00 | loss scale: 1.0 | grad norm: 1.0 | number of skipped iterations: 0 | "
-    b"number of nan iterations: 0 | tokens per sample: 1024 saving checkpoint at iteration to "
-    b"successfully saved loading building model warning"
+    b" [2026-08-01 10:00:00] iteration 1/ 100 | consumed samples: 96 | "
+    b"elapsed time per iteration (ms): 900.0 | throughput per npu (tflop/s): 1.0 | "
+    b"learning rate: 1.0e-05 | global batch size: 96 | lm loss: 1.0e+00 | loss scale: 1.0 | "
+    b"grad norm: 1.0 | number of skipped iterations: 0 | number of nan iterations: 0 | "
+    b"tokens per sample: 1024 saving checkpoint at iteration to successfully saved "
+    b"loading building model warning"
 )
 # Codes of CANN and torch_npu are in capitals wherever they are printed.
 _CODES = re.compile(rb"E(?:RR\d{5}|[A-Z]\d{4})\b")
