@@ -8,7 +8,7 @@ from pathlib import Path
 
 from taskpack.launch.codes import EXCEPTIONS_OF_NO_INTEREST, any_code, exception_advice
 from taskpack.launch.deaths import Deaths
-from taskpack.launch.log_filter import LogFilter
+from taskpack.launch.log_filter import PROGRESS, LogFilter
 from taskpack.launch.log_lines import LogLine, blocks, find_time, last_time, open_log, split_lines
 from taskpack.launch.own_errors import OwnErrors
 from taskpack.launch.signature import Kind, Signature
@@ -18,7 +18,6 @@ from taskpack.launch.tracebacks import Raised, Tracebacks
 
 SIGNATURES = (*NPU_SIGNATURES, *RUN_SIGNATURES)
 
-_PROGRESS = b"elapsed time per iteration"
 _GOES_ON = 3
 """Lines of progress after which an error was not the end: each rank may print one more."""
 
@@ -95,7 +94,7 @@ class LogScan:
                     for line in split_lines(block, self.lines + 1):
                         self._feed(line)
                 else:
-                    self.progress += block.count(_PROGRESS)
+                    self.progress += block.count(PROGRESS)
                     self.time = last_time(block) or self.time
                 self.lines += block.count(b"\n")
                 self._keep_last(block)
@@ -113,7 +112,7 @@ class LogScan:
 
     def _feed(self, line: LogLine) -> None:
         self.time = find_time(line.text) or self.time
-        if _PROGRESS.decode() in line.text:
+        if PROGRESS.decode() in line.text:
             self.progress += 1
         self.deaths.feed(line)
         if rank := _RANK_ID.search(line.text):
