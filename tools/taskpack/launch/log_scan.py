@@ -119,7 +119,8 @@ class LogScan:
             self._rank = (line.number, int(rank[1]))
         self._traceback(line)
         if own := self._own.feed(line):
-            self._add(self._finding(line, own.what, "cause", own.what, own.why, own.fix))
+            advice = (own.why, own.fix)
+            self._add(self._finding(line, own.what, kind="cause", advice=advice, text=own.what))
 
     def _traceback(self, line: LogLine) -> None:
         key = (line.tag, line.rank)
@@ -132,24 +133,24 @@ class LogScan:
         if raised is not None and raised.type.endswith(EXCEPTIONS_OF_NO_INTEREST):
             return
         if signature is not None:
-            finding = self._finding(
-                line, signature.name, signature.kind, line.text, signature.why, signature.fix
-            )
+            advice = (signature.why, signature.fix)
+            finding = self._finding(line, signature.name, kind=signature.kind, advice=advice)
         elif raised is not None:
-            why, fix = exception_advice(raised.type)
+            advice = exception_advice(raised.type)
             kind: Kind = "symptom" if raised.chained else "cause"
             name = f"{raised.type.rpartition('.')[2]} {raised.own_frame or raised.frame}".strip()
-            finding = self._finding(line, name, kind, line.text, why, fix)
+            finding = self._finding(line, name, kind=kind, advice=advice)
         elif code := any_code(line.text):
-            finding = self._finding(line, code.name, code.kind, line.text, code.why, code.fix)
+            finding = self._finding(line, code.name, kind=code.kind, advice=(code.why, code.fix))
         else:
             return
         self._add(_at(finding, raised))
 
     def _finding(
-        self, line: LogLine, name: str, kind: Kind, text: str, why: str, fix: str
+        self, line: LogLine, name: str, *, kind: Kind, advice: tuple[str, str], text: str = ""
     ) -> Finding:
-        finding = Finding(name, kind, text.strip()[:_LONGEST], self.path, line.number, why, fix)
+        shown = (text or line.text).strip()[:_LONGEST]
+        finding = Finding(name, kind, shown, self.path, line.number, *advice)
         finding.rank = self._rank_of(line)
         finding.time, finding.progress = self.time, self.progress
         return finding
