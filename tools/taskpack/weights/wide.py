@@ -20,8 +20,6 @@ BLOCK = 1 << 17
 """Elements of a block."""
 _HALF = np.uint32(0x8000)  # of a unit of last place of bf16, in the bits of fp32
 _LOW = np.uint32(0xFFFF)
-_SURE = 65504.0**2
-"""The square of what the smallest type can hold."""
 _UPPER = 1 if sys.byteorder == "little" else 0
 
 
@@ -33,13 +31,11 @@ class Wide(threading.local):
         self._product = np.empty(0)
         self._fp32 = np.empty(0, np.float32)
         self._bits = np.empty(0, np.uint32)
-        self._widened = np.empty(0, np.float32)
 
     def _make_room(self, count: int) -> None:
         if len(self._total) < count:
             self._total, self._product = np.empty(count), np.empty(count)
             self._fp32, self._bits = np.empty(count, np.float32), np.empty(count, np.uint32)
-            self._widened = np.zeros(count, np.float32)
 
     def widen(self, rows: Raw, dtype: str) -> Fp64:
         """Give rows in fp64; exact for every type."""
@@ -48,10 +44,10 @@ class Wide(threading.local):
         if dtype != "bf16":
             np.copyto(total, rows)
             return total
-        # only upper halves are ever written there
-        widened = self._widened[: rows.size].reshape(rows.shape)
-        np.copyto(widened.view(np.uint16)[..., _UPPER::2], rows)
-        np.copyto(total, widened)
+        bits = self._bits[: rows.size].reshape(rows.shape)
+        np.copyto(bits, rows)
+        np.left_shift(bits, np.uint32(16), out=bits)
+        np.copyto(total, bits.view(np.float32))
         return total
 
     def multiply(self, b: Fp64, a: Fp64, scale: float) -> Fp64:
@@ -63,11 +59,6 @@ class Wide(threading.local):
             return np.matmul(b * scale, a, out=product)
         np.matmul(b, a, out=product)
         return np.multiply(product, scale, out=product)
-
-    def surely_finite(self, total: Fp64) -> bool:
-        """Say whether values are finite in every type; False leaves it open."""
-        flat = total.ravel()
-        return bool(np.dot(flat, flat) < _SURE)
 
     def round(self, total: Fp64, dtype: str, out: Raw) -> None:
         """Round to a type, to nearest with ties to even, into an array of the same shape."""
