@@ -21,7 +21,7 @@ from taskpack.weights.copy_engine import Files, read_whole
 from taskpack.weights.plan import Target, make_plan
 from taskpack.weights.replicas import refuse_differences
 from taskpack.weights.sides import hf_side
-from taskpack.weights.wide import Fp64, Wide, blocks
+from taskpack.weights.wide import BLOCK, Fp64, Wide
 
 _KEPT_BYTES = 128 << 20
 """Room for factors that are held; those of a layer of 72B with rank 64 take about 100 MB."""
@@ -107,38 +107,35 @@ class Delta:
         """Tell whether a weight has rows with a delta."""
         return any(piece.tensor in self._factors for piece in target.stored.pieces)
 
-    def exact(self, target: Target, first: int, left: int, block: Raw, dtype: str) -> Fp64:
-        """Give a block of a target with its delta, before any rounding.
+    def exact(self, target: Target, first: int, rows: Raw, dtype: str) -> Fp64:
+        """Give rows `[first, first + n)` of a target with their delta, before any rounding.
 
         Args:
             target: The weight.
-            first: Number of the block's first row.
-            left: Number of its first column.
-            block: Its elements as they are, `[height, width]`.
+            first: Number of the first row.
+            rows: The rows as they are, `[n, width]`.
             dtype: Their element type.
 
         Returns:
             A view that this thread's next call overwrites.
         """
-        total = self._wide.widen(block, dtype)
-        height, width = block.shape
+        total = self._wide.widen(rows, dtype)
         for piece in target.stored.pieces:
             if piece.tensor not in self._factors:
                 continue
-            across = target.stored.axis == 1
-            corner, length = (left, width) if across else (first, height)
-            begin = max(corner, piece.offset)
-            end = min(corner + length, piece.offset + piece.stop - piece.start)
-            if begin >= end:
-                continue
-            at = slice(piece.start + begin - piece.offset, piece.start + end - piece.offset)
-            here = slice(begin - corner, end - corner)
             a = self._get(self._factors[piece.tensor].a)
             b = self._get(self._factors[piece.tensor].b)
-            if across:
-                part, b, a = total[:, here], b[first : first + height], a[:, at]
+            if target.stored.axis == 1:
+                columns = slice(piece.offset, piece.offset + piece.stop - piece.start)
+                b, a = b[first : first + len(rows)], a[:, piece.start : piece.stop]
+                part = total[:, columns]
             else:
-                part, b, a = total[here], b[at], a[:, left : left + width]
+                begin = max(first, piece.offset)
+                end = min(first + len(rows), piece.offset + piece.stop - piece.start)
+                if begin >= end:
+                    continue
+                at = piece.start + begin - piece.offset
+                b, part = b[at : at + end - begin], total[begin - first : end - first]
             np.add(part, self._wide.multiply(b, a, self._scales[piece.tensor]), out=part)
         return total
 
@@ -150,13 +147,15 @@ class Delta:
         """
         if not self.touches(target):
             return rows
-        for above, left, block in blocks(rows):
-            total = self.exact(target, first + above, left, block, dtype)
+        step = max(1, BLOCK // rows.shape[1])
+        for at in range(0, len(rows), step):
+            block = rows[at : at + step]
+            total = self.exact(target, first + at, block, dtype)
             self._wide.round(total, dtype, block)
             if not is_finite(block, dtype).all():
                 raise CheckpointError(
                     f"merging makes {target.stored.name} infinite or NaN",
-                    where=f"{target.stored.file}, one of {len(block)} rows from {first + above} on",
+                    where=f"{target.stored.file}, row {first + at} or one of {len(block)} from it",
                     why=f"the result does not fit {dtype}, or the base holds such values already",
                     fix="check alpha and the adapter, or merge into a base converted with"
                     " --dtype fp32",

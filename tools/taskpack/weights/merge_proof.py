@@ -162,7 +162,7 @@ def _deviation(pair: tuple[Job, Target], delta: Delta, merged: Side, files: File
         before = np.zeros_like(have)
         for at, box in _boxes(job, target, first, count, files):
             before[at] = box
-        exact = delta.exact(target, first, 0, before, info.dtype)
+        exact = delta.exact(target, first, before, info.dtype)
         ulps = _ulps(have, before, exact, info.dtype)
         worst = max(worst, float(ulps.max(initial=0.0)))
         different += int((~(ulps <= 0.5)).sum())

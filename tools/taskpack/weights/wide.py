@@ -6,8 +6,8 @@ than the math.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Iterator
 from math import frexp
 
 import numpy as np
@@ -16,22 +16,11 @@ import numpy.typing as npt
 from taskpack.weights.casts import Raw, from_fp64
 
 Fp64 = npt.NDArray[np.float64]
-BLOCK = 1 << 15
-"""Elements of a block: with 26 bytes of buffers for each, two fit a cache of 2 MiB."""
-BLOCK_COLUMNS = 2048
-"""Its columns: the product of factors wants rows as well."""
+BLOCK = 1 << 17
+"""Elements of a block."""
 _HALF = np.uint32(0x8000)  # of a unit of last place of bf16, in the bits of fp32
 _LOW = np.uint32(0xFFFF)
-
-
-def blocks(rows: Raw) -> Iterator[tuple[int, int, Raw]]:
-    """Cut rows into blocks that stay in a cache: the first row and column of each, and a view."""
-    count, width = rows.shape
-    columns = min(width, BLOCK_COLUMNS)
-    height = max(1, BLOCK // columns)
-    for above in range(0, count, height):
-        for left in range(0, width, columns):
-            yield above, left, rows[above : above + height, left : left + columns]
+_UPPER = 1 if sys.byteorder == "little" else 0
 
 
 class Wide(threading.local):
@@ -85,7 +74,6 @@ class Wide(threading.local):
         # only what fp32 takes for a tie can be one, or have been made one by the first rounding
         ties = scratch == _HALF
         np.add(bits, _HALF, out=bits)
-        np.right_shift(bits, np.uint32(16), out=bits)
-        np.copyto(out, bits, casting="unsafe")
+        np.copyto(out, near.view(np.uint16)[..., _UPPER::2])
         if ties.any():
             out[ties] = from_fp64(total[ties], dtype)
