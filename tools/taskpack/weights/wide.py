@@ -6,7 +6,6 @@ than the math.
 
 from __future__ import annotations
 
-import sys
 import threading
 from math import frexp
 
@@ -20,7 +19,6 @@ BLOCK = 1 << 17
 """Elements of a block."""
 _HALF = np.uint32(0x8000)  # of a unit of last place of bf16, in the bits of fp32
 _LOW = np.uint32(0xFFFF)
-_UPPER = 1 if sys.byteorder == "little" else 0
 
 
 class Wide(threading.local):
@@ -74,6 +72,7 @@ class Wide(threading.local):
         # only what fp32 takes for a tie can be one, or have been made one by the first rounding
         ties = scratch == _HALF
         np.add(bits, _HALF, out=bits)
-        np.copyto(out, near.view(np.uint16)[..., _UPPER::2])
+        np.right_shift(bits, np.uint32(16), out=bits)
+        np.copyto(out, bits, casting="unsafe")
         if ties.any():
             out[ties] = from_fp64(total[ties], dtype)
