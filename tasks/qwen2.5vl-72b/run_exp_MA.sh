@@ -14,9 +14,6 @@ shopt -s inherit_errexit
 
 TASK_DIR=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 
-# Settings; the environment wins. Relative paths start at the checkout.
-: "${MASTER_WAIT_SECONDS:=600}"
-
 # shellcheck source=lib/messages.sh
 source "$TASK_DIR/lib/messages.sh"
 # shellcheck source=lib/options.sh
@@ -32,12 +29,6 @@ main() {
     return
   fi
   leave_to_first_npu
-  forget_other_launcher
-  map_modelarts
-  stop_on_problems
-  if [[ $mode != --dry-run && -n $MASTER_ADDR && $NODE_RANK != 0 ]]; then
-    wait_for_name "$MASTER_ADDR" "$MASTER_WAIT_SECONDS"
-  fi
   exec bash "$TASK_DIR/finetune_qwen2_5_vl.sh" "$@"
 }
 

@@ -64,7 +64,9 @@ export TOKENIZERS_PARALLELISM="${TOKENIZERS_PARALLELISM:-false}"
 # Baked into evaluate.json and the converted weights: edit the profile, render and convert again.
 readonly TP=1 PP=1 CP=1
 # One node, one picture at a time, whatever a launcher's variables say.
-readonly MICRO_BATCH_SIZE=1 GRAD_ACCUMULATION=1 NNODES=1 NODE_RANK=0 MASTER_ADDR=localhost HOSTFILE=
+readonly MICRO_BATCH_SIZE=1 GRAD_ACCUMULATION=1 NNODES=1 NODE_RANK=0 MASTER_ADDR=localhost HOSTFILE='' PLATFORM=none
+readonly WATCHDOG_SECONDS=0 STOP_SECONDS=60 STOP_WITH_STDIN=0
+declare -A given=()
 GLOBAL_BATCH_SIZE=
 # Lines that taskpack_layout.json of the loaded weights must hold.
 layout=(
@@ -80,6 +82,8 @@ layout=(
 source "$TASK_DIR/lib/messages.sh"
 # shellcheck source=lib/options.sh
 source "$TASK_DIR/lib/options.sh"
+# shellcheck source=lib/place.sh
+source "$TASK_DIR/lib/place.sh"
 # shellcheck source=lib/cluster.sh
 source "$TASK_DIR/lib/cluster.sh"
 # shellcheck source=lib/preflight.sh
@@ -88,6 +92,8 @@ source "$TASK_DIR/lib/preflight.sh"
 source "$TASK_DIR/lib/weights.sh"
 # shellcheck source=lib/ascend.sh
 source "$TASK_DIR/lib/ascend.sh"
+# shellcheck source=lib/watchdog.sh
+source "$TASK_DIR/lib/watchdog.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
 
@@ -145,7 +151,7 @@ main() {
   fi
   cd -- "$CHECKOUT"
   check_numbers SEQ_LENGTH
-  settle_cluster ''
+  settle_cluster
   set_arguments
   start=(torchrun --nproc_per_node "$NPUS_PER_NODE" --nnodes 1 --node_rank 0
     --master_addr localhost --master_port "$MASTER_PORT"

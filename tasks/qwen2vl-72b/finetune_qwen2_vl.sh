@@ -5,8 +5,10 @@
 #
 #   --dry-run      print the torchrun command on stdout and start nothing
 #   NAME=value     in front of the command changes a setting below, for example TUNING=full
-#   HOSTFILE=path  one node per line (see hostfile.example); or NNODES, NODE_RANK and MASTER_ADDR
+#   HOSTFILE=path  one node per line (see hostfile.example); or NNODES, NODE_RANK and MASTER_ADDR;
+#                  or neither, where ModelArts, Kubernetes or Slurm says it
 #   SKIP_CHECKS=1  starts without looking at weights, data and machine first
+#   --saved        print the iterations of SAVE_PATH that this run could go on from, newest first
 #
 # Rendered from tasks/qwen2vl-72b/profile.yaml by taskpack 0.1.0.
 # Edit that file, then run: make render MODEL=qwen2vl-72b
@@ -19,7 +21,9 @@ CHECKOUT=$(dirname -- "$(dirname -- "$TASK_DIR")")
 TASK=${TASK_DIR#"${CHECKOUT%/}/"}
 ENTRY=pretrain_vlm.py
 CONVERT="bash $TASK/convert_hf_to_mm.sh"
-GIVEN_NNODES=${NNODES:-}
+# What the caller set himself: it wins over a hostfile and over a platform.
+declare -A given=([NNODES]=${NNODES:-} [NODE_RANK]=${NODE_RANK:-} [MASTER_ADDR]=${MASTER_ADDR:-}
+  [MASTER_PORT]=${MASTER_PORT:-} [NPUS_PER_NODE]=${NPUS_PER_NODE:-})
 
 # Settings; the environment wins. Relative paths start at the checkout.
 
@@ -49,6 +53,18 @@ GIVEN_NNODES=${NNODES:-}
 : "${LOAD_PATH:=ckpt/mm_path/Qwen2-VL-72B-Instruct}"
 # checkpoints of this run
 : "${SAVE_PATH:=save_dir}"
+# stop after so long without a log line; 0 waits for ever
+: "${WATCHDOG_SECONDS:=0}"
+# then kill what did not stop
+: "${STOP_SECONDS:=60}"
+# go on after a failure, from the newest complete checkpoint
+: "${MAX_RESTARTS:=0}"
+# 1 stops the run when stdin closes; launch_all.sh sets it
+: "${STOP_WITH_STDIN:=0}"
+# iteration in SAVE_PATH to go on from
+: "${RESTART_FROM:=}"
+# for the name that a platform gives the master
+: "${MASTER_WAIT_SECONDS:=600}"
 # folder of CANN and ATB
 : "${ASCEND_PREFIX:=/usr/local/Ascend}"
 # 1 starts without the checks
@@ -99,8 +115,14 @@ layout=(
 source "$TASK_DIR/lib/messages.sh"
 # shellcheck source=lib/options.sh
 source "$TASK_DIR/lib/options.sh"
+# shellcheck source=lib/platforms.sh
+source "$TASK_DIR/lib/platforms.sh"
+# shellcheck source=lib/place.sh
+source "$TASK_DIR/lib/place.sh"
 # shellcheck source=lib/cluster.sh
 source "$TASK_DIR/lib/cluster.sh"
+# shellcheck source=lib/network.sh
+source "$TASK_DIR/lib/network.sh"
 # shellcheck source=lib/preflight.sh
 source "$TASK_DIR/lib/preflight.sh"
 # shellcheck source=lib/weights.sh
@@ -109,16 +131,52 @@ source "$TASK_DIR/lib/weights.sh"
 source "$TASK_DIR/lib/node_files.sh"
 # shellcheck source=lib/ascend.sh
 source "$TASK_DIR/lib/ascend.sh"
+# shellcheck source=lib/watchdog.sh
+source "$TASK_DIR/lib/watchdog.sh"
+# shellcheck source=lib/restart.sh
+source "$TASK_DIR/lib/restart.sh"
 # shellcheck source=lib/train.sh
 source "$TASK_DIR/lib/train.sh"
 
 # set_paths: what the arguments need once the place of this node is known
 set_paths() {
   DATA_JSON=$(data_json_of_node)
+  RESUME_PATH=$(resume_path)
+  # below an adapter that this run has saved
+  : "${BASE_PATH:=$LOAD_PATH}"
+}
+
+# set_checkpoint: from which weights, with what of the optimizer, and where to
+set_checkpoint() {
+  checkpoint=(
+    --load "$LOAD_PATH"
+    --exit-on-missing-checkpoint
+    --no-load-optim
+    --no-load-rng
+    --no-save-optim
+    --no-save-rng
+    --save "$SAVE_PATH"
+    --save-interval "$SAVE_INTERVAL"
+    --ckpt-format torch
+  )
+  if [[ -n $RESTART_FROM ]]; then
+    checkpoint=(
+      --load "$RESUME_PATH"
+      --exit-on-missing-checkpoint
+      --no-load-optim
+      --no-load-rng
+      --no-save-optim
+      --no-save-rng
+      --save "$SAVE_PATH"
+      --save-interval "$SAVE_INTERVAL"
+      --ckpt-format torch
+    )
+  fi
 }
 
 # set_arguments: what the trainer is started with
 set_arguments() {
+  set_checkpoint
   arguments=(
     # parallel
     --use-mcore-models
@@ -156,16 +214,7 @@ set_arguments() {
     --tokenizer-type NullTokenizer
     --vocab-size 152064
     --make-vocab-size-divisible-by 1
-    # checkpoint
-    --load "$LOAD_PATH"
-    --exit-on-missing-checkpoint
-    --no-load-optim
-    --no-load-rng
-    --no-save-optim
-    --no-save-rng
-    --save "$SAVE_PATH"
-    --save-interval "$SAVE_INTERVAL"
-    --ckpt-format torch
+    "${checkpoint[@]}"
     # data
     --mm-data "$DATA_JSON"
     --mm-model "$TASK/model.json"
@@ -187,6 +236,18 @@ set_arguments() {
       --lora-target-modules linear_qkv linear_proj linear_fc1 linear_fc2
     )
   fi
+  if [[ $TUNING == lora && -n $RESTART_FROM ]]; then
+    arguments+=(--load-base-model "$BASE_PATH")
+  fi
+}
+
+# set_start: the command of this node
+set_start() {
+  set_paths
+  set_arguments
+  start=(torchrun --nproc_per_node "$NPUS_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
+    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
+    "$ENTRY" "${arguments[@]}" "${rest[@]}")
 }
 
 # show_trainable: which modules train, given the profile's freezes and LoRA targets
@@ -224,24 +285,25 @@ check_start() {
   check_checkpoint LOAD_PATH "$LOAD_PATH" '' "${layout[@]}"
   check_base LOAD_PATH "$LOAD_PATH" ''
   check_save_path
+  check_restart_from
   check_save_layout "${layout[@]}"
   check_hf_folder ckpt/hf_path/Qwen2-VL-72B-Instruct
   check_data "${data_files[@]}"
 }
 
-# launch <command>...: runs it with its log, then sums up
+# launch: runs the command with its log, then sums up
 launch() {
   local log
   make_log_folder
   write_node_data
-  run_with_log "qwen2vl-72b_${TUNING}_node$NODE_RANK" "$@" || return
+  run_with_restarts "qwen2vl-72b_${TUNING}_node$NODE_RANK" || return
   # The training is done: what fails from here on must not make it a failure.
   publish || note "warning: layout and modes of $SAVE_PATH are not complete"
   summarize "$log" || note "warning: $log could not be summed up"
 }
 
 main() {
-  problem_codes=()
+  problem_codes=() stop_asked=0
   split_arguments "$@"
   if [[ $mode == --help ]]; then
     show_usage "${BASH_SOURCE[0]}"
@@ -250,12 +312,14 @@ main() {
   cd -- "$CHECKOUT"
   check_tuning
   check_numbers TRAIN_ITERS SEQ_LENGTH SAVE_INTERVAL LOG_INTERVAL
-  settle_cluster "$GIVEN_NNODES"
-  set_paths
-  set_arguments
-  start=(torchrun --nproc_per_node "$NPUS_PER_NODE" --nnodes "$NNODES" --node_rank "$NODE_RANK"
-    --master_addr "$MASTER_ADDR" --master_port "$MASTER_PORT"
-    "$ENTRY" "${arguments[@]}" "${rest[@]}")
+  check_counts MASTER_WAIT_SECONDS WATCHDOG_SECONDS STOP_SECONDS MAX_RESTARTS
+  settle_cluster
+  check_restarts ''
+  if [[ ${rest[*]} == --saved ]]; then
+    saved_iterations
+    return
+  fi
+  set_start
   check_arguments "${rest[@]}"
   if [[ $SKIP_CHECKS != 1 ]]; then
     check_start
@@ -266,8 +330,10 @@ main() {
     return
   fi
   stop_on_problems
+  wait_for_master
+  choose_interface
   show_trainable
-  launch "${start[@]}"
+  launch
 }
 
 main "$@"

@@ -22,7 +22,8 @@ node_arguments() {
   printf '10.0.0.6\n10.0.0.7\n' >hosts
   HOSTFILE=hosts run -0 --separate-stderr finetune --dry-run
   [[ $(node_arguments) == '2 1 10.0.0.6' ]]
-  [[ $stderr != *NODE_RANK* ]]
+  [[ $stderr != *"is not known"* && $stderr != *"lines of the hostfile"* ]]
+  [[ $stderr == *"place: NNODES=2 (hostfile), NODE_RANK=1 (hostfile), MASTER_ADDR=10.0.0.6 (hostfile), MASTER_PORT=29501 (profile), NPUS_PER_NODE=8 (profile)"* ]]
 }
 
 @test "comments, blank lines, CRLF, slots, a byte order mark and a missing last newline are read" {
@@ -59,6 +60,9 @@ node_arguments() {
   printf 'fd00::6\nFD00::7\n' >hosts
   HOSTFILE=hosts run -0 --separate-stderr finetune --dry-run
   [[ $(node_arguments) == '2 1 fd00::6' ]]
+  printf '[fd00::6] slots=8\n[fd00::7]\n' >hosts
+  HOSTFILE=hosts run -0 --separate-stderr finetune --dry-run
+  [[ $(node_arguments) == '2 1 fd00::6' ]]
 }
 
 @test "a machine that is not in the hostfile stops a start" {
@@ -83,7 +87,8 @@ node_arguments() {
   printf '10.0.0.1\n10.0.0.2\n' >hosts
   HOSTFILE=hosts NODE_RANK=1 MASTER_ADDR=head run -0 --separate-stderr finetune --dry-run
   [[ $(node_arguments) == '2 1 head' ]]
-  [[ $stderr != *hostfile* ]]
+  [[ $stderr != *"lines of the hostfile"* ]]
+  [[ $stderr == *"place: NNODES=2 (hostfile), NODE_RANK=1 (environment), MASTER_ADDR=head (environment),"* ]]
 }
 
 @test "NNODES, NODE_RANK and MASTER_ADDR are enough without a hostfile" {

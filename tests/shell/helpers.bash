@@ -72,6 +72,11 @@ with_everything() {
   export NNODES=1 NPUS_PER_NODE=16
 }
 
+# is_gone <pid>: no more than an entry that nobody has collected
+is_gone() {
+  [[ ! -e /proc/$1/status ]] || grep -q '^State:.Z' "/proc/$1/status"
+}
+
 # finetune [<argument>...]
 finetune() {
   bash "$TASK/finetune_qwen2_5_vl.sh" "$@"

@@ -80,6 +80,16 @@ node_arguments() {
   has_error "4 nodes, and VC_WORKER_HOSTS names 2" "unset NNODES"
 }
 
+@test "the torchrun of a preset starts this once per NPU: the first works, and not with its port" {
+  on_node 0 2
+  export TORCHELASTIC_RUN_ID=1 LOCAL_RANK=1 RANK=1 WORLD_SIZE=16 MASTER_ADDR=outer MASTER_PORT=29400
+  run -0 --separate-stderr run_exp --dry-run
+  [[ -z $output && $stderr == *"started once per NPU"* ]]
+  LOCAL_RANK=0 RANK=0 run -0 --separate-stderr run_exp --dry-run
+  [[ $(node_arguments) == '8 2 0 job-worker-0.job' ]]
+  [[ $(argument --master_port "$output") == 29501 ]]
+}
+
 @test "outside ModelArts the script is the launcher" {
   MA_JOB_DIR=$BATS_TEST_TMPDIR
   run -0 --separate-stderr run_exp --dry-run
@@ -107,10 +117,13 @@ node_arguments() {
 }
 
 @test "a master whose name never resolves ends the wait with a reason" {
+  with_everything
+  unset NNODES NPUS_PER_NODE
   on_node 1 2
   stub getent 'exit 2'
   MASTER_WAIT_SECONDS=0 run -5 --separate-stderr run_exp
   has_error "the name 'job-worker-0.job' of the master cannot be resolved after 0 s" "MASTER_WAIT_SECONDS"
+  [[ ! -e $CALLS/torchrun ]]
 }
 
 @test "a master whose name resolves late is waited for" {

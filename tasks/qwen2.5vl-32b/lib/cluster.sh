@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Nodes: how many, which one is this, who is the master. The environment wins over HOSTFILE,
-# HOSTFILE over the profile.
+# Nodes: how many, which one is this, who is the master; model copies and batch. What the caller set
+# is in given, and where a value came from goes into origin (place.sh).
 
 # check_numbers <name>...
 check_numbers() {
@@ -14,9 +14,20 @@ check_numbers() {
   done
 }
 
+# check_counts <name>...: like check_numbers, but 0 switches off
+check_counts() {
+  local name
+  for name; do
+    if [[ ! ${!name} =~ ^(0|[1-9][0-9]{0,5})$ ]]; then
+      problem 2 "$name is '${!name}'" "environment or settings of this script" \
+        "it is a limit, and 0 switches it off" "use a whole number from 0 to 999999"
+    fi
+  done
+}
+
 # read_hostfile <file>: fills hosts in rank order
 read_hostfile() {
-  local file=$1 line number=0 words
+  local file=$1 line number=0 words host
   hosts=()
   if [[ ! -f $file || ! -r $file ]]; then
     problem 2 "the hostfile '$file' cannot be read" "HOSTFILE, seen from $PWD" \
@@ -29,7 +40,8 @@ read_hostfile() {
     line=${line%%#*}
     read -ra words <<<"${line//$'\r'/ }"
     if ((${#words[@]} > 0)); then
-      hosts+=("${words[0]}")
+      host=${words[0]#[}
+      hosts+=("${host%]}")
       check_host_words "$file:$number" "${words[@]:1}"
     fi
   done <"$file"
@@ -51,19 +63,19 @@ check_host_words() {
   done
 }
 
-# count_nodes <NNODES as the caller set it, or nothing>: settles NNODES, reads HOSTFILE
+# count_nodes: settles NNODES, reads HOSTFILE
 count_nodes() {
-  local given=$1
+  local asked=${given[NNODES]:-}
   hosts=()
   if [[ -z ${HOSTFILE:-} ]]; then
     return
   fi
   read_hostfile "$HOSTFILE"
-  if [[ -n $given && $given != "${#hosts[@]}" && ${#hosts[@]} -gt 0 ]]; then
-    problem 2 "NNODES is $given and the hostfile names ${#hosts[@]} nodes" "$HOSTFILE" \
+  if [[ -n $asked && $asked != "${#hosts[@]}" && ${#hosts[@]} -gt 0 ]]; then
+    problem 2 "NNODES is $asked and the hostfile names ${#hosts[@]} nodes" "$HOSTFILE" \
       "torchrun waits for exactly NNODES nodes" "unset NNODES, or correct the hostfile"
   elif ((${#hosts[@]} > 0)); then
-    NNODES=${#hosts[@]}
+    NNODES=${#hosts[@]} origin[NNODES]=hostfile
   fi
 }
 
@@ -88,7 +100,7 @@ find_rank() {
       ranks+=("$rank")
     fi
   done
-  NODE_RANK=${ranks[0]:-0}
+  NODE_RANK=${ranks[0]:-0} origin[NODE_RANK]=hostfile
   if ((${#ranks[@]} != 1)); then
     problem 2 "this machine stands on ${#ranks[@]} lines of the hostfile" "$HOSTFILE" \
       "exactly one line must be one of: $(tr '\n' ' ' <<<"$names" | sed 's/^ *//; s/ *$//')" \
@@ -99,7 +111,9 @@ find_rank() {
 # find_place: settles NODE_RANK and MASTER_ADDR; without any hint rank 0 on localhost
 find_place() {
   if ((${#hosts[@]} > 0)); then
-    : "${MASTER_ADDR:=${hosts[0]}}"
+    if [[ -z ${MASTER_ADDR:-} ]]; then
+      MASTER_ADDR=${hosts[0]} origin[MASTER_ADDR]=hostfile
+    fi
     if [[ -z ${NODE_RANK:-} ]]; then
       find_rank
     fi
@@ -159,10 +173,11 @@ check_batch() {
   fi
 }
 
-# settle_cluster <NNODES as the caller set it, or nothing>: checks the settings and derives the rest.
+# settle_cluster: checks the settings and derives the rest.
 # Ends with the faults that leave no correct command; an unknown place is left to the preflight.
 settle_cluster() {
-  count_nodes "$1"
+  adopt_platform
+  count_nodes
   check_numbers NNODES NPUS_PER_NODE MICRO_BATCH_SIZE GRAD_ACCUMULATION MASTER_PORT \
     ${GLOBAL_BATCH_SIZE:+GLOBAL_BATCH_SIZE}
   stop_on_problems
@@ -172,4 +187,5 @@ settle_cluster() {
   check_batch
   stop_on_problems
   find_place
+  show_place
 }

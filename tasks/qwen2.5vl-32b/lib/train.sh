@@ -3,6 +3,18 @@
 
 # forward_stop: hands a stop signal on, so that the trainer can save
 forward_stop() {
+  stop_asked=1
+  stop_trainer
+}
+
+# stop_silent: the watchdog's signal
+stop_silent() {
+  silent=1
+  stop_trainer
+}
+
+# stop_trainer
+stop_trainer() {
   stopped=1
   if [[ -n $trainer_pid ]]; then
     note "stop signal: passed on to process $trainer_pid"
@@ -41,7 +53,7 @@ wait_for_log() {
 
 # run_logged <log> <command>...: output goes to stdout and the log; the status is the command's
 run_logged() {
-  local log=$1 status=0 sink log_pid trainer_pid='' stopped=0
+  local log=$1 status=0 sink log_pid trainer_pid='' stopped=0 silent=0 guards=()
   # tee must outlive the signals that end the run, or the trainer dies of a closed pipe.
   exec {sink}> >(
     trap '' INT TERM HUP
@@ -49,16 +61,31 @@ run_logged() {
   )
   log_pid=$!
   trap forward_stop INT TERM HUP
-  "${@:2}" >&"$sink" 2>&1 {sink}>&- &
+  trap stop_silent USR1
+  TASKPACK_RUN=$RUN_MARK "${@:2}" >&"$sink" 2>&1 {sink}>&- &
   trainer_pid=$!
   if ((stopped)); then
-    forward_stop
+    stop_trainer
   fi
   exec {sink}>&-
+  start_guards "$log"
   wait_for_trainer || status=$?
-  trap - INT TERM HUP
+  stop_guards
+  if ((silent)); then
+    end_leftovers
+    report_silence "$log"
+    status=5
+  fi
+  trap - INT TERM HUP USR1
   wait_for_log "$log_pid"
   return "$status"
+}
+
+# report_silence <log>
+report_silence() {
+  problem 5 "the run wrote nothing for $WATCHDOG_SECONDS s and was stopped" "$CHECKOUT/$1" \
+    "a rank that died or hangs leaves the others waiting" \
+    "look for the first error in the logs of all nodes; raise WATCHDOG_SECONDS if a step or a save takes that long"
 }
 
 # make_log_folder: also the place of what a start makes for its node
@@ -70,6 +97,7 @@ make_log_folder() {
 # run_with_log <name> <command>...: in the vendor's environment; sets log to the file with its output
 run_with_log() {
   local status=0
+  RUN_MARK=$$.$SECONDS.$RANDOM
   log=logs/$1_$(date +%Y%m%d_%H%M%S).log
   source_ascend_environment
   make_log_folder

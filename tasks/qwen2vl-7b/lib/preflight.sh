@@ -92,7 +92,7 @@ check_save_path() {
   if [[ ! -f $tracker ]]; then
     return
   fi
-  if [[ -n $RESUME_ITERATION ]]; then
+  if [[ -n $RESUME_ITERATION$RESTART_FROM ]]; then
     note_overwriting
     return
   fi

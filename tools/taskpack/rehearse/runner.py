@@ -51,6 +51,11 @@ SETTINGS = frozenset(
         "ADAPTER_PATH",
         "MM_PATH",
         "ITERATION",
+        "WATCHDOG_SECONDS",
+        "STOP_SECONDS",
+        "STOP_WITH_STDIN",
+        "MAX_RESTARTS",
+        "RESTART_FROM",
     )
 )
 
@@ -101,6 +106,8 @@ class Stage:
             **{name: value for name, value in os.environ.items() if name not in SETTINGS},
             **engine.install(self.checkout, entry=release.entry, release=release.name),
             "TUNING": self._tuning,
+            # a platform's variables would place the node of this shell, not the twin's
+            "PLATFORM": "none",
         }
         if self.twin.platform.nodes > 1:
             self._environment |= {"NODE_RANK": "0", "MASTER_ADDR": "localhost"}

@@ -11,11 +11,27 @@ from taskpack.profile import Profile, Release
 from taskpack.profile.checks import check_profile
 from taskpack.profile.faults import Fault
 from taskpack.profile.parameters import modules
+from taskpack.render.cluster import describe_cluster
 from taskpack.render.engine import number
 from taskpack.render.environment import meaning
-from taskpack.render.flags import argument_groups, lora_arguments
+from taskpack.render.flags import argument_groups, lora_arguments, restarted
 
 HEADER_MARK = "Edit that file, then run: make render"
+
+# What launch_all.sh says to each node itself, and what it hands over besides settings.
+_OF_ALL_NODES = frozenset(("NNODES", "STOP_WITH_STDIN", "RESTART_FROM"))
+_ALSO_HANDED_OVER = frozenset(
+    (
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "PYTHONPATH",
+        "GLOBAL_BATCH_SIZE",
+        "HCCL_SOCKET_IFNAME",
+        "HCCL_SOCKET_FAMILY",
+        "GLOO_SOCKET_IFNAME",
+        "TP_SOCKET_IFNAME",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +54,19 @@ def task_context(profile: Profile, release: Release) -> dict[str, Any]:
     Raises:
         ProfileError: The release does not know a flag that the profile asks for.
     """
+    settings, variables = _settings(profile), _environment(profile)
     return {
         "profile": profile,
         "release": release,
         "family": profile.family_facts,
         "header": task_header(profile.model),
-        "settings": _settings(profile),
-        "environment": _environment(profile),
+        "settings": settings,
+        "environment": variables,
+        "cluster": describe_cluster(profile),
+        "handed_over": _handed_over(*settings, *variables),
         "argument_groups": argument_groups(profile, release),
         "lora_arguments": lora_arguments(profile, release),
+        **_restart(profile, release),
         "layout_lines": layout_lines(profile),
         "vision_model_id": _vision_model_id(profile, release),
         "bridged": profile.hf.online and profile.resume.iteration is None,
@@ -126,9 +146,24 @@ def _settings(profile: Profile) -> tuple[Setting, ...]:
         Setting.of("LOAD_PATH", paths.save if resumes else start, "weights to start from"),
         *([Setting.of("BASE_PATH", paths.mm, "converted base weights")] if resumes else []),
         Setting.of("SAVE_PATH", paths.save, "checkpoints of this run"),
+        Setting.of(
+            "WATCHDOG_SECONDS", 0, "stop after so long without a log line; 0 waits for ever"
+        ),
+        Setting.of("STOP_SECONDS", 60, "then kill what did not stop"),
+        Setting.of("MAX_RESTARTS", 0, "go on after a failure, from the newest complete checkpoint"),
+        Setting.of(
+            "STOP_WITH_STDIN", 0, "1 stops the run when stdin closes; launch_all.sh sets it"
+        ),
+        Setting.of("RESTART_FROM", "", "iteration in SAVE_PATH to go on from"),
+        Setting.of("MASTER_WAIT_SECONDS", 600, "for the name that a platform gives the master"),
         Setting.of("ASCEND_PREFIX", platform.ascend_prefix, "folder of CANN and ATB"),
         Setting.of("SKIP_CHECKS", 0, "1 starts without the checks"),
     )
+
+
+def _handed_over(*variables: Setting) -> list[str]:
+    """Name what a node that is started over ssh takes from the shell that starts it."""
+    return sorted({each.name for each in variables} - _OF_ALL_NODES | _ALSO_HANDED_OVER)
 
 
 def _global_batch(profile: Profile) -> list[Setting]:
@@ -149,6 +184,28 @@ def _no_lora(profile: Profile) -> Fault | None:
     """Say why TUNING=lora cannot be asked for at launch, by the rules of profiles."""
     tuning = profile.tuning.model_copy(update={"mode": "lora"})
     return next(check_profile(profile.model_copy(update={"tuning": tuning})), None)
+
+
+def _restart(profile: Profile, release: Release) -> dict[str, Any]:
+    """List what a start from a saved iteration passes instead, or why it cannot be."""
+    if profile.parallel.fsdp2:
+        reason = (
+            "parallel.fsdp2 saves in torch's DCP form, whose files do not tell what is complete"
+        )
+    elif profile.hf.online:
+        reason = "hf.online bakes the loading of HF weights into model.json"
+    else:
+        reason = ""
+    resumed = restarted(profile)
+    groups = {group.name: group.arguments for group in argument_groups(resumed, release)}
+    known = lora_arguments(profile, release)
+    return {
+        "no_restart": reason,
+        "restart_checkpoint": groups["checkpoint"],
+        "restart_lora": [
+            argument for argument in lora_arguments(resumed, release) if argument not in known
+        ],
+    }
 
 
 def _recompute(profile: Profile, *, trains: bool) -> dict[str, str | int]:

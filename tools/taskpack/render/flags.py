@@ -71,6 +71,12 @@ def lora_arguments(profile: Profile, release: Release) -> tuple[Argument, ...]:
     return _passed(_lora(profile), profile, release)
 
 
+def restarted(profile: Profile) -> Profile:
+    """Give the profile of a start from an iteration that the run itself has saved."""
+    resume = profile.resume.model_copy(update={"iteration": 1})
+    return profile.model_copy(update={"resume": resume})
+
+
 def _passed(
     arguments: Iterator[Argument], profile: Profile, release: Release
 ) -> tuple[Argument, ...]:
