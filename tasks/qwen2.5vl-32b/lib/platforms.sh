@@ -79,7 +79,7 @@ read_ascendjob() {
     return
   fi
   found[NNODES]=$((WORLD_SIZE / here)) found[NPUS_PER_NODE]=$here found[NODE_RANK]=${RANK:-}
-  found[MASTER_ADDR]=${MASTER_ADDR:-} found[MASTER_PORT]=${MASTER_PORT:-}
+  found[MASTER_ADDR]=${MASTER_ADDR:-} found[MASTER_PORT]=${given[MASTER_PORT]}
 }
 
 # read_volcano: the pytorch plugin ranks all pods, the env plugin those of one task, the svc plugin lists hosts
@@ -94,7 +94,7 @@ read_volcano() {
   if [[ ${found[NNODES]} == 0 ]]; then
     found[NNODES]=
   fi
-  found[MASTER_ADDR]=${MASTER_ADDR:-${all[0]:-}} found[MASTER_PORT]=${MASTER_PORT:-}
+  found[MASTER_ADDR]=${MASTER_ADDR:-${all[0]:-}} found[MASTER_PORT]=${given[MASTER_PORT]}
   if [[ -n ${WORLD_SIZE:-} && -n ${RANK:-} ]]; then
     found[NODE_RANK]=$RANK
   elif ((${#lists[@]} > 1)); then
@@ -118,7 +118,7 @@ read_kubeflow() {
   fi
   found[NNODES]=${nodes%%:*} found[NODE_RANK]=${PET_NODE_RANK:-${RANK:-}}
   found[MASTER_ADDR]=${PET_MASTER_ADDR:-${MASTER_ADDR:-${endpoint%:*}}}
-  found[MASTER_PORT]=${PET_MASTER_PORT:-${MASTER_PORT:-}}
+  found[MASTER_PORT]=${PET_MASTER_PORT:-${given[MASTER_PORT]}}
   if [[ -z ${found[MASTER_PORT]} && $endpoint =~ :([0-9]+)$ ]]; then
     found[MASTER_PORT]=${BASH_REMATCH[1]}
   fi
