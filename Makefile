@@ -12,7 +12,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SHELL_SOURCES = $(shell find templates/lib tasks tests/golden tests/shell $(wildcard docker) .ci -name '*.sh' -o -name '*.bash' -o -path .ci/run)
+SHELL_SOURCES = $(shell find templates/lib tasks tests/golden tests/shell $(wildcard docker) .ci -name '*.sh' -o -name '*.sbatch' -o -name '*.bash' -o -path .ci/run)
 
 .DEFAULT_GOAL := help
 CHECKOUT_TARGETS := convert finetune merge export

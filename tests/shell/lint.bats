@@ -14,7 +14,7 @@ setup() {
 
 # scripts: every shell file of the rendered tasks
 scripts() {
-  find tasks -name '*.sh' | sort
+  find tasks -name '*.sh' -o -name '*.sbatch' | sort
 }
 
 @test "shellcheck has nothing to say" {
