@@ -112,6 +112,7 @@ find_rank() {
 find_place() {
   if ((${#hosts[@]} > 0)); then
     if [[ -z ${MASTER_ADDR:-} ]]; then
+      # shellcheck disable=SC2034 # lib/place.sh prints where each came from
       MASTER_ADDR=${hosts[0]} origin[MASTER_ADDR]=hostfile
     fi
     if [[ -z ${NODE_RANK:-} ]]; then

@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # the script sets what it hands to these functions
 # All nodes of a hostfile: started from one machine over ssh, and stopped together.
 
 # ssh_words <host>: bounded, and never asking for a password

@@ -3,6 +3,7 @@
 
 # forward_stop: hands a stop signal on, so that the trainer can save
 forward_stop() {
+  # shellcheck disable=SC2034 # read by lib/restart.sh
   stop_asked=1
   stop_trainer
 }
@@ -53,6 +54,7 @@ wait_for_log() {
 
 # run_logged <log> <command>...: output goes to stdout and the log; the status is the command's
 run_logged() {
+  # shellcheck disable=SC2034 # guards: of lib/watchdog.sh
   local log=$1 status=0 sink log_pid trainer_pid='' stopped=0 silent=0 guards=()
   # tee must outlive the signals that end the run, or the trainer dies of a closed pipe.
   exec {sink}> >(

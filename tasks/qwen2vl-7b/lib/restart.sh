@@ -1,4 +1,5 @@
 # shellcheck shell=bash
+# shellcheck disable=SC2154 # the script sets what it hands to these functions
 # Going on from what the run saved: which iteration is complete, and the start from it.
 
 # check_restarts <why this variant cannot, or nothing>
