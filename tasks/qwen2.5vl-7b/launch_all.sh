@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Fine-tune Qwen2.5-VL-7B-Instruct on every node of a hostfile, started over ssh from one machine.
 #
-# usage: HOSTFILE=path bash launch_all.sh [--dry-run] [--help] [argument of pretrain_vlm.py]...
+# usage: bash launch_all.sh [--dry-run] [--help] [argument of pretrain_vlm.py]...
 #
 #   --dry-run       print the ssh command of each node on stdout and start nothing
+#   HOSTFILE=path   in front of the command: one node per line (see hostfile.example)
 #   MAX_RESTARTS=1  after a failure stop all nodes, and start all again from the newest iteration that
 #                   is complete on all of them
 #

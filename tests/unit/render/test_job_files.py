@@ -40,7 +40,8 @@ def check_pod(template: Any, *, npus: int, accelerator: str) -> Any:
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
     assert volumes["dshm"]["emptyDir"] == {"medium": "Memory"}
-    assert container["image"].rpartition(":")[2] not in ("", "latest")
+    chip = "a3" if accelerator.startswith("module-a3") else "910b"
+    assert container["image"] == f"taskpack:26.1.0-{chip}-qwen2_5_vl"
     return container
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from taskpack.profile import Profile
+from taskpack.profile.image import image_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Cluster:
     accelerator: str
     """The node label of the chip and of the NPUs that a node has."""
     image: str
+    """What docker/build.sh calls the image of this task."""
     roles: tuple[Role, ...]
     """The first pod is the master; a job of one node has no worker."""
 
@@ -37,7 +39,7 @@ def describe_cluster(profile: Profile) -> Cluster:
     return Cluster(
         job=profile.model.replace(".", "-").replace("_", "-").lower(),
         accelerator=_accelerator(platform.device, platform.npus_per_node),
-        image=f"mindspeed-mm:{profile.release}-{chip}",
+        image=image_name(profile.release, chip, profile.family),
         roles=roles,
     )
 
